@@ -1,0 +1,33 @@
+# Few, short targets. Everything a fresh machine needs is installed into .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint check clean
+
+.venv/.installed-demo: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -e '.[demo]'
+	@touch $@
+
+.venv/.installed-test: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -e '.[lint]'
+	@touch $@
+
+demo: .venv/.installed-demo  ## the main job, on a server of its own
+	@$(BIN)/python -m redis_ckpt.demo
+
+test: .venv/.installed-test  ## every test, with branch coverage
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=95
+
+lint: .venv/.installed-test  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint test
+
+clean:
+	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* .demo

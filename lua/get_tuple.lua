@@ -1,0 +1,53 @@
+-- get_tuple: one checkpoint with its values and its pending writes.
+--
+-- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record
+-- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
+-- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
+-- KEYS[4]  <prefix>:{T}:order        zset  ns US id, every score 0
+-- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
+-- ARGV[1]  deadline   ms since the epoch; 0 = leave the keys as they are
+-- ARGV[2]  ns         the namespace, quoted
+-- ARGV[3]  id         the checkpoint, quoted; nothing = the latest, which is the greatest id
+--
+-- Returns  false if there is none; else field, record, intact, b, then b blobs in the order of the record's refs
+--          (false where one is gone), then name, record of each write (false where one is gone).
+--          record is false if it is gone; intact is 0 if writes of the thread were lost
+-- Cost     O(c + w + log n) in the channels and writes of the checkpoint, the n checkpoints of the thread
+-- Caller   redis_ckpt/_scripts.py: get_tuple
+--- @include lib/keys
+--- @include lib/sliced
+--- @include lib/deadline
+--- @include lib/header
+--- @include lib/writes_of
+local deadline, ns, id = ARGV[1], ARGV[2] .. US, ARGV[3]
+
+local field = ns .. id
+if id == '' then
+  field = redis.call('ZREVRANGEBYLEX', order, '(' .. ns .. '\255', '[' .. ns, 'LIMIT', 0, 1)[1]
+  if not field then
+    local lost = redis.call('EXISTS', order) == 0 and redis.call('EXISTS', checkpoints) == 1
+    return lost and {ns, false} or false
+  end
+end
+local record = redis.call('HGET', checkpoints, field)
+if not record then
+  return redis.call('ZSCORE', order, field) and {field, false} or false
+end
+set_deadline(deadline)
+
+local _, _, _, _, refs = header(record)
+local names = {}
+for ref in string.gmatch(refs or '', '[^\30]+') do
+  names[#names + 1] = ns .. ref
+end
+local reply = {field, record, writes_intact(), #names}
+local values = sliced('HMGET', blobs, names)
+for i = 1, #names do
+  reply[#reply + 1] = values[i]
+end
+local write_names, write_records = writes_of(field)
+for i = 1, #write_names do
+  reply[#reply + 1] = write_names[i]
+  reply[#reply + 1] = write_records[i]
+end
+return reply

@@ -1,0 +1,96 @@
+-- history: walk the parents of a checkpoint, collecting the writes and the nearest value of channels.
+--
+-- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record
+-- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
+-- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
+-- KEYS[4]  <prefix>:{T}:order        zset  ns US id, every score 0
+-- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
+-- ARGV[1]  ns         the namespace, quoted
+-- ARGV[2]  id         the target whose ancestors are meant (quoted; nothing = the latest), or the next ancestor
+-- ARGV[3]  first      1 = id is the target, whose own writes do not count; 0 = id is the next ancestor
+-- ARGV[4]  most       ancestors a page; a page also ends behind 2,000 writes
+-- ARGV[5..]           the channels to look for, quoted
+--
+-- Returns  next (the ancestor to go on from, nothing at the end), intact, then for each ancestor: id, s, and
+--          s times channel, blob of a value found here (false where it is gone), w, and w times name, record of a
+--          write to one of the channels. A record of another format alone, for the client to refuse.
+--          false if the target is not there
+-- Cost     O(a log n + w) in the ancestors and writes of the page
+-- Caller   redis_ckpt/_scripts.py: history
+--- @include lib/keys
+--- @include lib/sliced
+--- @include lib/header
+--- @include lib/writes_of
+local ns, id, first, most = ARGV[1] .. US, ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
+local MOST_WRITES = 2000
+
+local wanted, left = {}, 0
+for i = 5, #ARGV do
+  wanted[ARGV[i]] = true
+  left = left + 1
+end
+
+if first then
+  local field = ns .. id
+  if id == '' then
+    field = redis.call('ZREVRANGEBYLEX', order, '(' .. ns .. '\255', '[' .. ns, 'LIMIT', 0, 1)[1]
+  end
+  local record = field and redis.call('HGET', checkpoints, field)
+  if not record then return false end
+  id = header(record)
+  if not id then return {record} end
+end
+
+local reply, seen, looked_at = {'', writes_intact()}, {}, 0
+while id ~= '' and left > 0 and most > 0 and looked_at < MOST_WRITES and not seen[id] do
+  seen[id] = true
+  most = most - 1
+  local field = ns .. id
+  local record = redis.call('HGET', checkpoints, field)
+  if not record then
+    id = ''
+    break
+  end
+  local parent, _, _, _, refs = header(record)
+  if not parent then return {record} end
+
+  local names, records = writes_of(field)
+  looked_at = looked_at + #names
+  local found = {}
+  for w = 1, #names do
+    local channel = records[w] and string.match(records[w], '^1([^\31]*)\31')
+    if not channel or wanted[channel] then
+      found[#found + 1] = names[w]
+      found[#found + 1] = records[w]
+    end
+  end
+  local seeds = {}
+  for channel, version in string.gmatch(refs, '([^\30\31]*)\31([^\30]*)') do
+    if wanted[channel] then
+      local blob = redis.call('HGET', blobs, ns .. channel .. US .. version)
+      if blob ~= '1e' then
+        seeds[#seeds + 1] = channel
+        seeds[#seeds + 1] = blob
+      end
+    end
+  end
+  for s = 1, #seeds, 2 do
+    wanted[seeds[s]] = nil
+    left = left - 1
+  end
+
+  reply[#reply + 1] = id
+  reply[#reply + 1] = #seeds / 2
+  for s = 1, #seeds do
+    reply[#reply + 1] = seeds[s]
+  end
+  reply[#reply + 1] = #found / 2
+  for w = 1, #found do
+    reply[#reply + 1] = found[w]
+  end
+  id = parent
+end
+if left > 0 and not seen[id] then
+  reply[1] = id
+end
+return reply

@@ -1,0 +1,79 @@
+-- put: store a checkpoint and the blobs that are new with it.
+--
+-- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record; epoch -> count of changes;
+--                                          orphans -> blobs that only replaced records referred to
+-- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
+-- KEYS[3]  <prefix>:{T}:writes       hash  only its deadline is moved
+-- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root
+-- KEYS[5]  <prefix>:{T}:pending      zset  only its deadline is moved
+-- ARGV[1]  deadline   ms since the epoch; 0 = leave the keys as they are
+-- ARGV[2]  field      ns US id
+-- ARGV[3]  member     MARK id US ns, or nothing for the root namespace
+-- ARGV[4]  record     the checkpoint record
+-- ARGV[5]  emptied    how many channels have a new version but no value
+-- ARGV[6..]           their refs (channel US version), then ref, blob record, ref, blob record ...
+--
+-- Returns  1 when stored, or the refs that the record names, that were not sent and that are not
+--          stored: then nothing was written, and the caller sends once more with them
+-- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
+-- Caller   redis_ckpt/_scripts.py: put
+--- @include lib/keys
+--- @include lib/sliced
+--- @include lib/deadline
+--- @include lib/header
+local deadline, field, member, record, emptied = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local first_emptied, first_pair = 6, 6 + emptied
+local ns = string.sub(field, 1, string.find(field, US, 1, true))
+
+local sent, fields = {}, {}
+for i = first_pair, #ARGV, 2 do
+  sent[ARGV[i]] = true
+  fields[#fields + 1] = ns .. ARGV[i]
+  fields[#fields + 1] = ARGV[i + 1]
+end
+
+local _, _, _, _, refs = header(record)
+local missing = {}
+for ref in string.gmatch(refs, '[^\30]+') do
+  if not sent[ref] and redis.call('HEXISTS', blobs, ns .. ref) == 0 then
+    missing[#missing + 1] = ref
+  end
+end
+if #missing > 0 then
+  return missing
+end
+
+-- A version without a value is stored only where it takes the place of one: hand-made versions repeat.
+for i = first_emptied, first_pair - 1 do
+  if redis.call('HEXISTS', blobs, ns .. ARGV[i]) == 1 then
+    fields[#fields + 1] = ns .. ARGV[i]
+    fields[#fields + 1] = '1e'
+  end
+end
+sliced('HSET', blobs, fields)
+
+-- A second put of an id replaces the first. What only the first referred to is remembered for the next prune.
+local old = redis.call('HGET', checkpoints, field)
+if old and old ~= record then
+  local kept, orphans = {}, redis.call('HGET', checkpoints, 'orphans') or ''
+  for ref in string.gmatch(refs, '[^\30]+') do kept[ref] = true end
+  local _, _, _, _, old_refs = header(old)
+  for ref in string.gmatch(old_refs or '', '[^\30]+') do
+    if not kept[ref] then orphans = orphans .. ns .. ref .. '\30' end
+  end
+  redis.call('HSET', checkpoints, 'orphans', orphans)
+end
+redis.call('HSET', checkpoints, field, record)
+-- The epoch tells a planner whether anything changed since it looked. It begins with the time, so that
+-- a thread that was deleted and made anew never has an epoch of its former life.
+if redis.call('HINCRBY', checkpoints, 'epoch', 1) == 1 then
+  local now = redis.call('TIME')
+  redis.call('HSET', checkpoints, 'epoch', now[1] .. string.format('%06d', tonumber(now[2])))
+end
+if member == '' then
+  redis.call('ZADD', order, 0, field)
+else
+  redis.call('ZADD', order, 0, field, 0, member)
+end
+set_deadline(deadline)
+return 1

@@ -1,0 +1,34 @@
+-- put_writes: store the writes of one task next to their checkpoint.
+--
+-- KEYS[1]  <prefix>:{T}:checkpoints  hash  only its deadline is moved
+-- KEYS[2]  <prefix>:{T}:blobs        hash  only its deadline is moved
+-- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
+-- KEYS[4]  <prefix>:{T}:order        zset  only its deadline is moved
+-- KEYS[5]  <prefix>:{T}:pending      zset  the same names, every score 0
+-- ARGV[1]  deadline   ms since the epoch; 0 = leave the keys as they are
+-- ARGV[2]  task       ns US id US task US, the part that all names share
+-- ARGV[3..]           idx, record, idx, record ...; idx is negative for the special channels
+--
+-- Returns  how many of the writes were new: the first write of an idx >= 0 stands, whoever repeats it
+-- Cost     O(w log n) in the w writes given and the n writes of the thread
+-- Caller   redis_ckpt/_scripts.py: put_writes
+--- @include lib/keys
+--- @include lib/sliced
+--- @include lib/deadline
+local deadline, task = ARGV[1], ARGV[2]
+local first_pair = 3
+
+local new, members = 0, {}
+for i = first_pair, #ARGV, 2 do
+  local idx, record = ARGV[i], ARGV[i + 1]
+  local name = task .. idx
+  local command = string.sub(idx, 1, 1) == '-' and 'HSET' or 'HSETNX'
+  if redis.call(command, writes, name, record) == 1 then
+    new = new + 1
+    members[#members + 1] = 0
+    members[#members + 1] = name
+  end
+end
+sliced('ZADD', pending, members)
+set_deadline(deadline)
+return new

@@ -1,0 +1,344 @@
+"""The methods of both savers, in both colours, each written once.
+
+A method builds the flow of its operation and hands it to `_run` or `_arun`; the two savers differ in
+nothing but these.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from redis_ckpt import _scripts, _versions
+from redis_ckpt._flow import Flow, Plain
+from redis_ckpt._keys import check_prefix
+from redis_ckpt._ops import copying, history, listing, read, remove, write
+from redis_ckpt._ops.listing import Pages
+from redis_ckpt._ops.threads import ThreadInfo, Threads
+
+T = TypeVar("T")
+
+
+class RedisSaverBase(BaseCheckpointSaver[Any]):
+    """What `RedisSaver` and `AsyncRedisSaver` share."""
+
+    def __init__(self, *, prefix: str, serde: SerializerProtocol | None) -> None:
+        super().__init__(serde=serde)
+        self._prefix = check_prefix(prefix)
+        self._runs = write.RecentRuns()
+
+    @abstractmethod
+    def _run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end, blocking."""
+
+    @abstractmethod
+    async def _arun(self, flow: Flow[T]) -> T:
+        """Run a flow to its end, on the running loop."""
+
+    def _walk(self, pages: Pages[T]) -> Iterator[T]:
+        while (page := self._run(pages.next_page())) is not None:
+            yield from page
+
+    async def _awalk(self, pages: Pages[T]) -> AsyncIterator[T]:
+        while (page := await self._arun(pages.next_page())) is not None:
+            for item in page:
+                yield item
+
+    # The flows: what each operation is, for both colours.
+
+    def _put_flow(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> Flow[RunnableConfig]:
+        return write.put(self._prefix, self.serde, self._runs, config, checkpoint, metadata, new_versions)
+
+    def _list_pages(
+        self,
+        config: RunnableConfig | None,
+        filter: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Pages[CheckpointTuple]:
+        return listing.listing(self._prefix, self.serde, config, filter, before, limit)
+
+    def _setup_flow(self) -> Flow[None]:
+        yield [Plain(("SCRIPT LOAD", _scripts.script(name).text)) for name in _scripts.NAMES]
+
+    # Reading.
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Read one checkpoint with its values and pending writes, as one atomic view.
+
+        Args:
+            config: Names the thread; `checkpoint_ns` ("" is the root) and `checkpoint_id`, without which (or
+                with "") the latest is meant: the greatest id, whoever wrote last.
+
+        Returns:
+            The tuple, or None if there is no such checkpoint, and for no other reason. `pending_writes` are in
+            the order `(task_path, task_id, idx)`.
+
+        Raises:
+            DamagedCheckpointError: Values, writes or the record are gone from the server.
+            StorageVersionError: The record is of a newer format.
+            ValueError: The config names no thread.
+
+        Cost: 1 round trip (2 for checkpoints of a format below 4), O(channels + writes + log checkpoints).
+        Source: `BaseCheckpointSaver.get_tuple`.
+        """
+        return self._run(read.get_tuple(self._prefix, self.serde, config))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Read one checkpoint: see `get_tuple`."""
+        return await self._arun(read.get_tuple(self._prefix, self.serde, config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """List checkpoints, newest first, in pages that are read as they are consumed.
+
+        Args:
+            config: Names the thread; without `checkpoint_ns` all its namespaces are listed, newest first over
+                them all; with a `checkpoint_id` that checkpoint only. None lists all threads, newest first.
+            filter: Metadata that must be equal, at any depth; `True` and `1` are not. A missing key equals None.
+            before: Only checkpoints with a smaller id than this config's; that one need not exist.
+            limit: How many at the most, counted after the filter.
+
+        Returns:
+            An iterator of tuples. What is put or removed while it is consumed may show or not.
+
+        Raises:
+            ValueError: The limit is negative or the config names no thread; said before anything is read.
+            DamagedCheckpointError: When a damaged checkpoint is reached.
+
+        Cost: 1 round trip for each 16 checkpoints; with a filter 1 for each 64 records looked at and 1 for each 16
+        matches; over all threads first a walk over the keys of the server.
+        Source: `BaseCheckpointSaver.list`.
+        """
+        return self._walk(self._list_pages(config, filter, before, limit))
+
+    def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """List checkpoints: see `list`."""
+        return self._awalk(self._list_pages(config, filter, before, limit))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """The writes of channels along the parents of a checkpoint, down to the nearest stored value of each.
+
+        Args:
+            config: Names the target checkpoint; its own writes do not count.
+            channels: The channels to look for.
+
+        Returns:
+            For each channel its `writes`, oldest first, and its `seed` if a value was found.
+
+        Raises:
+            DamagedCheckpointError: A value or write on the way is gone.
+
+        Cost: 1 round trip for each 128 ancestors, walked on the server.
+        Source: `BaseCheckpointSaver.get_delta_channel_history`.
+        """
+        return self._run(history.delta_channel_history(self._prefix, self.serde, config, channels))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """The writes of channels along the parents: see `get_delta_channel_history`."""
+        return await self._arun(history.delta_channel_history(self._prefix, self.serde, config, channels))
+
+    def threads(self) -> Iterator[ThreadInfo]:
+        """All threads that have checkpoints, in no order.
+
+        Cost: a walk over the keys of the server (SCAN), and 1 round trip for each page of it.
+        """
+        return self._walk(Threads(self._prefix))
+
+    def athreads(self) -> AsyncIterator[ThreadInfo]:
+        """All threads that have checkpoints: see `threads`."""
+        return self._awalk(Threads(self._prefix))
+
+    # Writing.
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint with its new values, all or nothing.
+
+        Args:
+            config: Names the thread and namespace; its `checkpoint_id` becomes the parent.
+            checkpoint: The checkpoint. A second put of an id replaces the first.
+            metadata: Stored with what `config["metadata"]` and `config["configurable"]` add to it.
+            new_versions: The channels whose values are new. A value that is not new and not stored is stored too;
+                a value whose channel has no version at all has no address and is left out.
+
+        Returns:
+            The config of the stored checkpoint.
+
+        Raises:
+            TypeError: A value cannot be serialised: the message names its channel. Nothing was written.
+            ValueError: The config names no thread. Nothing was written.
+            redis.RedisError: The server or the connection failed; after a lost connection the checkpoint may be
+                stored, whole. Putting it again is safe.
+
+        Cost: 1 round trip (2 if values had to be added), O(channels + log checkpoints).
+        Source: `BaseCheckpointSaver.put`.
+        """
+        return self._run(self._put_flow(config, checkpoint, metadata, new_versions))
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint: see `put`."""
+        return await self._arun(self._put_flow(config, checkpoint, metadata, new_versions))
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store the writes of one task next to their checkpoint, all at once.
+
+        Args:
+            config: Names the checkpoint; it need not be stored yet.
+            writes: Pairs of channel and value.
+            task_id: The task. The first write of a task at an index stands, whoever repeats it; writes to the
+                special channels (`__error__`, `__interrupt__` ...) replace the former one.
+            task_path: Where the task stands in its step; orders the writes of several tasks.
+
+        Raises:
+            TypeError: A value cannot be serialised: the message names its channel. Nothing was written.
+            ValueError: The config names no thread or no checkpoint. Nothing was written.
+
+        Cost: 1 round trip, O(writes * log writes of the thread).
+        Source: `BaseCheckpointSaver.put_writes`.
+        """
+        self._run(write.put_writes(self._prefix, self.serde, config, writes, task_id, task_path))
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store the writes of one task: see `put_writes`."""
+        await self._arun(write.put_writes(self._prefix, self.serde, config, writes, task_id, task_path))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread with all its namespaces, checkpoints and writes. A source that is not there is no error.
+
+        Raises:
+            ValueError: The target has checkpoints, or is the source. Nothing was written.
+
+        Cost: 1 round trip and a look at the heads of the copy (1 for each 500 checkpoints). On a cluster, where the
+        two lie on different nodes, the client moves them in chunks; the copy shows when it is whole.
+        Source: `BaseCheckpointSaver.copy_thread`.
+        """
+        self._run(copying.copy_thread(self._prefix, source_thread_id, target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread: see `copy_thread`."""
+        await self._arun(copying.copy_thread(self._prefix, source_thread_id, target_thread_id))
+
+    # Removing.
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread: no key of it is left.
+
+        Cost: 1 round trip.
+        Source: `BaseCheckpointSaver.delete_thread`.
+        """
+        self._run(remove.delete_threads(self._prefix, [thread_id]))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Remove a thread: see `delete_thread`."""
+        await self._arun(remove.delete_threads(self._prefix, [thread_id]))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints that the given runs have written (`metadata["run_id"]`), with their writes.
+
+        Values that other checkpoints refer to stay. Delta channels of checkpoints that stay lose the history that
+        these runs have written: see the base class.
+
+        Cost: 1 round trip for the runs' threads (kept for a day; older runs need a walk over all threads), then for
+        each thread 1 for each 500 checkpoints and 1 for each 500 checkpoints and values removed.
+        Source: `BaseCheckpointSaver.delete_for_runs`.
+        """
+        self._run(remove.delete_for_runs(self._prefix, run_ids))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove what runs have written: see `delete_for_runs`."""
+        await self._arun(remove.delete_for_runs(self._prefix, run_ids))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Prune threads. Runs may go on writing to them meanwhile.
+
+        Args:
+            thread_ids: The threads. One that is not there is no error.
+            strategy: `"keep_latest"` keeps the newest checkpoint of each namespace with its values and writes, and
+                what its delta channels are rebuilt from; the namespace of a subgraph call goes once the root
+                checkpoint that started it does not stay. `"delete"` removes the threads.
+
+        Raises:
+            ValueError: The strategy is unknown or an id is empty; said before anything is read.
+
+        Cost: for each thread 1 round trip for each 500 checkpoints, and 1 for each 500 checkpoints and values
+        removed.
+        Source: `BaseCheckpointSaver.prune`.
+        """
+        self._run(remove.prune(self._prefix, thread_ids, strategy))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Prune threads: see `prune`."""
+        await self._arun(remove.prune(self._prefix, thread_ids, strategy))
+
+    # The rest.
+
+    def setup(self) -> None:
+        """Load the scripts. Optional: whatever is missing on the server is loaded when it is needed."""
+        self._run(self._setup_flow())
+
+    async def asetup(self) -> None:
+        """Load the scripts: see `setup`."""
+        await self._arun(self._setup_flow())
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """The next version of a channel: a 53-bit integer, or of the kind of `current` if that is text or a float."""
+        return _versions.next_version(current)

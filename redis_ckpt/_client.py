@@ -1,0 +1,341 @@
+"""Connections: how a trip gets to the server and back. The only module that calls redis-py.
+
+A wire sends trips over a client that was given, or over one that it made from a URL and will close.
+Replies come back as they are; error replies of the server are items of the list, errors of the
+connection are raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import redis
+import redis.asyncio
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
+
+from redis_ckpt._flow import Call, Command, Plain, Reply, Scan, Trip
+from redis_ckpt.embedded import EmbeddedServer
+from redis_ckpt.embedded import from_url as embedded_from_url
+from redis_ckpt.errors import ClosedError
+
+SCHEMES = ("redis://", "rediss://", "unix://", "embedded://")
+
+RETRIES = 5  # with the back-off below about two seconds in all; every script is safe to repeat
+BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 0.05, 1.0
+MAX_CONNECTIONS = 64  # of one event loop; further calls wait for a free one instead of failing
+
+
+def _place(
+    redis_url: str | None, connection_args: Mapping[str, Any] | None
+) -> tuple[str, dict[str, Any], EmbeddedServer | None]:
+    """Where a client of our own connects: the URL, its options, and the server that was started for it."""
+    if redis_url is None:
+        raise ValueError("pass redis_url or redis_client")
+    options = url_options(redis_url, connection_args)
+    if redis_url.startswith("embedded://"):
+        server = embedded_from_url(redis_url)
+        return server.url, options, server
+    return redis_url, options, None
+
+
+def check_source(redis_url: str | None, client: Any, connection_args: Mapping[str, Any] | None) -> None:
+    """One of the two says where to connect.
+
+    Raises:
+        ValueError: Both do, or options are given that would be ignored.
+    """
+    if client is not None and (redis_url is not None or connection_args is not None):
+        raise ValueError("pass redis_url (with connection_args) or redis_client, not both")
+
+
+def url_options(redis_url: str, connection_args: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options for a client made from a URL, checked.
+
+    Raises:
+        ValueError: The scheme is unknown, or replies would be decoded.
+    """
+    if not isinstance(redis_url, str) or not redis_url.startswith(SCHEMES):
+        # the URL itself may hold a password: name its scheme only
+        scheme = str(redis_url).partition("://")[0] if "://" in str(redis_url) else "none"
+        raise ValueError(f"redis_url must begin with one of {', '.join(SCHEMES)}; its scheme is {scheme[:20]!r}")
+    options = _quiet() | dict(connection_args or {})
+    asked = parse_qs(urlsplit(redis_url).query).get("decode_responses", ["no"])[-1]
+    if options.get("decode_responses") or asked.lower() not in ("no", "false", "0", ""):
+        raise ValueError("decode_responses must be off: stored values are bytes")
+    return options
+
+
+def _quiet() -> dict[str, Any]:
+    """Options under which a new connection sends nothing of its own: servers may forbid CLIENT."""
+    options: dict[str, Any] = {"protocol": 2}
+    try:
+        importlib.import_module("redis.driver_info")
+        options["driver_info"] = None
+    except ImportError:  # redis-py before 7.2
+        options |= {"lib_name": None, "lib_version": None}
+    return options
+
+
+def _retrying(retry_class: Any) -> dict[str, Any]:
+    backoff = ExponentialWithJitterBackoff(base=BACKOFF_BASE_SECONDS, cap=BACKOFF_CAP_SECONDS)
+    return {"retry": retry_class(backoff, RETRIES), "retry_on_error": [BusyLoadingError, ReadOnlyError]}
+
+
+def refuse_decoding(client: Any) -> None:
+    """Refuse a client that turns replies into text: records are bytes.
+
+    Raises:
+        ValueError: Said before anything is sent.
+    """
+    try:
+        encoder = client.get_encoder()
+    except AttributeError:
+        raise TypeError(
+            f"redis_client must be a client of redis-py, valkey-py or fakeredis, not {type(client).__name__}"
+        ) from None
+    if encoder.decode_responses:
+        raise ValueError("redis_client has decode_responses=True: make it without, stored values are bytes")
+
+
+def is_async(client: Any) -> bool:
+    """Whether the client is of the asyncio kind."""
+    return asyncio.iscoroutinefunction(client.execute_command)
+
+
+def _error_replies(client: Any) -> tuple[type[Exception], ...]:
+    """The classes that stand for an error reply: valkey-py has its own."""
+    for base in type(client).__mro__:
+        if base.__module__.partition(".")[0] == "valkey":
+            return (ResponseError, importlib.import_module("valkey.exceptions").ResponseError)
+    return (ResponseError,)
+
+
+def _words(command: Command) -> tuple[Any, ...]:
+    if isinstance(command, Call):
+        return ("EVALSHA", command.sha, len(command.keys), *command.keys, *command.args)
+    if isinstance(command, Plain):
+        return command.words
+    return ("SCAN", command.cursor or 0, "MATCH", command.pattern, "COUNT", command.size)
+
+
+def _is_cluster(client: Any) -> bool:
+    # Only for what has no key to be routed by (SCAN) and for pipelines, which differ there.
+    return hasattr(client, "get_primaries")
+
+
+def _next_scan(reply: Any, node: int, nodes: int) -> list[Any]:
+    """[next cursor or None, keys]; on a cluster the cursor is (node, its cursor)."""
+    cursor, keys = reply
+    if isinstance(cursor, Mapping):
+        cursor = next(iter(cursor.values()))
+    if int(cursor) != 0:
+        return [(node, int(cursor)) if nodes else int(cursor), keys]
+    return [(node + 1, 0) if node + 1 < nodes else None, keys]
+
+
+class SyncWire:
+    """Sends trips over a blocking client. Threads may share it."""
+
+    def __init__(
+        self, owner: str, redis_url: str | None, client: Any, connection_args: Mapping[str, Any] | None
+    ) -> None:
+        check_source(redis_url, client, connection_args)
+        self._owner = owner
+        self._closed = False
+        self._own = client is None
+        self._server: EmbeddedServer | None = None
+        if client is None:
+            url, options, self._server = _place(redis_url, connection_args)
+            retry = _retrying(importlib.import_module("redis.retry").Retry)
+            # threads are the caller's to bound: no limit of our own that fails where a wait would do
+            client = redis.Redis.from_url(url, **{"max_connections": 2**31, **retry, **options})
+        elif is_async(client):
+            raise TypeError("RedisSaver takes a blocking client; for an asyncio client use AsyncRedisSaver")
+        refuse_decoding(client)
+        self._client = client
+        self._errors = _error_replies(client)
+        self._cluster = _is_cluster(client)
+
+    def send(self, trip: Trip) -> list[Reply]:
+        """One round trip."""
+        if self._closed:
+            raise ClosedError(self._owner)
+        if len(trip) == 1 or self._cluster:
+            return [self._one(command) for command in trip]
+        pipe = self._client.pipeline(transaction=False)
+        for command in trip:
+            pipe.execute_command(*_words(command))
+        replies: list[Reply] = pipe.execute(raise_on_error=False)
+        return replies
+
+    def _one(self, command: Command) -> Reply:
+        try:
+            if not isinstance(command, Scan):
+                return self._client.execute_command(*_words(command))
+            if not self._cluster:
+                return _next_scan(self._client.execute_command(*_words(command)), 0, 0)
+            node, cursor = command.cursor or (0, 0)
+            nodes = sorted(self._client.get_primaries(), key=lambda n: str(n.name))
+            words = _words(command._replace(cursor=cursor))
+            return _next_scan(self._client.execute_command(*words, target_nodes=nodes[node]), node, len(nodes))
+        except self._errors as error:
+            return error
+
+    def close(self) -> None:
+        """Close what this wire has opened; a client that was given stays open."""
+        self._closed = True
+        if self._own:
+            self._client.close()
+        if self._server is not None:
+            self._server.close()
+
+
+class AsyncWire:
+    """Sends trips over asyncio clients, one for each event loop that uses it."""
+
+    def __init__(
+        self, owner: str, redis_url: str | None, client: Any, connection_args: Mapping[str, Any] | None
+    ) -> None:
+        check_source(redis_url, client, connection_args)
+        self._owner = owner
+        self._closed = False
+        self._own = client is None
+        self._server: EmbeddedServer | None = None
+        self._lock = threading.Lock()
+        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
+        if client is None:
+            url, options, self._server = _place(redis_url, connection_args)
+            self._make: Callable[[], Any] = _async_maker(url, options)
+            client = self._make()  # no connection yet; shows what kind of client it is, and that the URL is sound
+        elif not is_async(client):
+            raise TypeError("AsyncRedisSaver takes an asyncio client; for a blocking client use RedisSaver")
+        else:
+            self._make = _given_once(client)
+        refuse_decoding(client)
+        self._errors = _error_replies(client)
+        self._cluster = _is_cluster(client)
+
+    def _client(self) -> Any:
+        loop = asyncio.get_running_loop()
+        try:
+            return self._clients[loop]
+        except KeyError:
+            with self._lock:
+                if loop not in self._clients:
+                    self._clients[loop] = self._make()
+                return self._clients[loop]
+
+    async def send(self, trip: Trip) -> list[Reply]:
+        """One round trip."""
+        if self._closed:
+            raise ClosedError(self._owner)
+        client = self._client()
+        if len(trip) == 1 or self._cluster:
+            return [await self._one(client, command) for command in trip]
+        pipe = client.pipeline(transaction=False)
+        for command in trip:
+            pipe.execute_command(*_words(command))
+        replies: list[Reply] = await pipe.execute(raise_on_error=False)
+        return replies
+
+    async def _one(self, client: Any, command: Command) -> Reply:
+        try:
+            if not isinstance(command, Scan):
+                return await client.execute_command(*_words(command))
+            if not self._cluster:
+                return _next_scan(await client.execute_command(*_words(command)), 0, 0)
+            await client.initialize()
+            node, cursor = command.cursor or (0, 0)
+            nodes = sorted(client.get_primaries(), key=lambda n: str(n.name))
+            words = _words(command._replace(cursor=cursor))
+            return _next_scan(await client.execute_command(*words, target_nodes=nodes[node]), node, len(nodes))
+        except self._errors as error:
+            return error
+
+    async def aclose(self) -> None:
+        """Close what this wire has opened; a client that was given stays open."""
+        self._closed = True
+        if self._own:
+            here = asyncio.get_running_loop()
+            for loop, client in list(self._clients.items()):
+                if loop is here:
+                    await client.aclose()
+                elif loop.is_running():
+                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(client.aclose(), loop))
+            self._clients.clear()
+        if self._server is not None:
+            await asyncio.to_thread(self._server.close)
+
+
+def _async_maker(redis_url: str, options: dict[str, Any]) -> Callable[[], Any]:
+    def make() -> Any:
+        retry = _retrying(importlib.import_module("redis.asyncio.retry").Retry)
+        pool = redis.asyncio.BlockingConnectionPool.from_url(
+            redis_url, **{"max_connections": MAX_CONNECTIONS, "timeout": None, **retry, **options}
+        )
+        return redis.asyncio.Redis.from_pool(pool)
+
+    return make
+
+
+def _given_once(client: Any) -> Callable[[], Any]:
+    """Hands out the client that was given; for further loops, copies of it where its pool can be copied."""
+    used = False
+
+    def make() -> Any:
+        nonlocal used
+        if not used:
+            used = True
+            return client
+        pool = getattr(client, "connection_pool", None)
+        if pool is None or type(pool).__name__ not in ("ConnectionPool", "BlockingConnectionPool"):
+            raise RuntimeError(
+                f"this {type(client).__name__} is bound to the event loop that used it first; give redis_url "
+                "instead of redis_client to use one saver from several loops, or make a saver for each"
+            )
+        kwargs = dict(pool.connection_kwargs)
+        copied = type(pool)(connection_class=pool.connection_class, max_connections=pool.max_connections, **kwargs)
+        return type(client)(connection_pool=copied)
+
+    return make
+
+
+class Portal:
+    """An event loop in a thread of its own: for blocking calls of an asyncio saver when no loop runs."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="redis-ckpt-loop", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the loop and its thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            self.loop.close()
+
+
+def run_on(loop: asyncio.AbstractEventLoop, work: Awaitable[Any]) -> Any:
+    """The result of `work`, run on a loop of another thread. A loop that stops meanwhile is an error."""
+
+    async def working() -> Any:
+        return await work
+
+    future = asyncio.run_coroutine_threadsafe(working(), loop)
+    while True:
+        try:
+            return future.result(timeout=1)
+        except TimeoutError:
+            if future.done():
+                raise
+            if not loop.is_running():
+                future.cancel()
+                raise RuntimeError("the event loop of this saver stopped in the middle of a call") from None

@@ -1,0 +1,329 @@
+r"""Records: what stands in Redis for a checkpoint, a blob and a write, byte by byte.
+
+Every record begins with its format version, the digit `1`. GS, RS and US are the bytes 0x1D, 0x1E and
+0x1F; `quoted` parts (see `_keys`) hold none of them.
+
+    checkpoint   1 parent GS run GS root GS deltas GS refs GS body
+                   parent, run: quoted ids, or nothing; root: the root checkpoint that a subgraph call belongs to
+                   deltas: quoted names, joined by RS, of the delta channels whose value is not stored here
+                   refs: channel US version, joined by RS, of the blobs that this checkpoint refers to
+                   body: msgpack of `_Body`
+    blob         1 f type US bytes      a value, as the serialiser's (type, bytes)
+                 1 e                    a version without a value, where there was one
+    write        1 channel US task_path US type US bytes
+
+Lua reads the head of a checkpoint and the channel of a write with string functions alone. The body keeps
+the types of versions; the metadata are the serialiser's, so an encrypting one covers them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from redis_ckpt._keys import US, blob_ref, quote, unquote
+from redis_ckpt.errors import StorageVersionError
+
+FORMAT = b"1"
+GS = b"\x1d"
+RS = b"\x1e"
+EMPTY = FORMAT + b"e"
+
+_PLAIN_KEYS = {"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
+_VERSION_TYPES = {int, float, str}
+
+
+class _Body(msgspec.Struct, array_like=True):
+    """The part of a checkpoint record that only this library reads."""
+
+    metadata_type: str
+    metadata: bytes
+    v: int = 0
+    ts: str = ""
+    versions: dict[str, int | float | str] = {}
+    seen: dict[str, dict[str, int | float | str]] = {}
+    updated: list[str] | None = None
+    # The serialiser's (type, bytes) of the whole checkpoint without its values, where it is not of today's
+    # shape: older formats, extra keys, or odd types. The four fields above are then unused.
+    odd: tuple[str, bytes] | None = None
+
+
+_encode_body = msgspec.msgpack.Encoder().encode
+_decode_body = msgspec.msgpack.Decoder(_Body).decode
+
+
+class Header(NamedTuple):
+    """The head of a checkpoint record. All parts are quoted bytes."""
+
+    parent: bytes
+    run: bytes
+    root: bytes
+    deltas: tuple[bytes, ...]
+    refs: tuple[bytes, ...]
+
+
+class Record(NamedTuple):
+    """A decoded checkpoint record: the checkpoint still without its values."""
+
+    header: Header
+    checkpoint: dict[str, Any]
+    metadata: CheckpointMetadata
+
+
+def dumps(serde: SerializerProtocol, value: Any, what: str) -> tuple[str, bytes]:
+    """The serialiser's (type, bytes).
+
+    Raises:
+        TypeError: The value cannot be serialised; the message names `what` and nothing has been sent.
+    """
+    try:
+        return serde.dumps_typed(value)
+    except Exception as exc:
+        raise TypeError(f"cannot serialise {what} (a {type(value).__name__}): {exc}. Nothing was written.") from exc
+
+
+def merged_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:
+    """The metadata with what the config adds, by LangGraph's own rule, but with every text as it was.
+
+    `get_checkpoint_metadata` drops NUL characters for the sake of Postgres; Redis keeps them.
+    """
+    merged: dict[str, Any] = dict(get_checkpoint_metadata(config, metadata))
+    merged.update(metadata)
+    for source in (config.get("configurable"), config.get("metadata")):
+        for key, value in (source or {}).items():
+            if key in merged and key not in metadata and isinstance(value, str) and "\0" in value:
+                merged[key] = value
+    return merged
+
+
+class Encoded(NamedTuple):
+    """A checkpoint ready to be sent."""
+
+    record: bytes
+    run_id: str
+    emptied: list[bytes]  # refs
+    blobs: dict[bytes, bytes]  # ref -> record, of the new versions
+    others: dict[bytes, str]  # ref -> channel, of the values that are not new
+
+
+def encode_checkpoint(
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+) -> Encoded:
+    """Everything that a put sends: the record and the new blobs."""
+    values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+    full = merged_metadata(config, metadata)
+    refs: list[bytes] = []
+    others: dict[bytes, str] = {}
+    for channel in values:
+        # A value without a version has no address; it is left out, as InMemorySaver leaves it out.
+        if channel in versions:
+            refs.append(ref := blob_ref(channel, versions[channel]))
+            others[ref] = channel
+    blobs: dict[bytes, bytes] = {}
+    emptied: list[bytes] = []
+    for channel, version in new_versions.items():
+        ref = blob_ref(channel, version)
+        if channel in values:
+            blobs[ref] = encode_blob(serde, channel, values[channel])
+            others.pop(ref, None)
+        else:
+            emptied.append(ref)
+    deltas = [quote(c) for c in full.get("counters_since_delta_snapshot") or () if c in versions and c not in values]
+    parents = full.get("parents")
+    root = parents.get("", "") if isinstance(parents, dict) else ""
+    run_id = str(full.get("run_id") or "")
+    head = GS.join(
+        (
+            FORMAT + quote(str(config["configurable"].get("checkpoint_id") or "")),
+            quote(run_id),
+            quote(str(root or "")),
+            RS.join(deltas),
+            RS.join(refs),
+            _encoded_body(serde, checkpoint, full),
+        )
+    )
+    return Encoded(head, run_id, emptied, blobs, others)
+
+
+def _encoded_body(serde: SerializerProtocol, checkpoint: Checkpoint, metadata: dict[str, Any]) -> bytes:
+    metadata_type, metadata_bytes = dumps(serde, metadata, "the metadata")
+    if _is_plain(checkpoint):
+        try:
+            return _encode_body(
+                _Body(
+                    metadata_type,
+                    bytes(metadata_bytes),
+                    checkpoint["v"],
+                    checkpoint["ts"],
+                    checkpoint["channel_versions"],
+                    cast("dict[str, Any]", checkpoint["versions_seen"]),
+                    checkpoint["updated_channels"],
+                )
+            )
+        except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):
+            pass  # lone surrogates, huge numbers: what the serialiser does with them
+    rest = {k: v for k, v in checkpoint.items() if k != "channel_values"}
+    odd_type, odd_bytes = dumps(serde, rest, "the checkpoint's versions")
+    return _encode_body(_Body(metadata_type, bytes(metadata_bytes), odd=(odd_type, bytes(odd_bytes))))
+
+
+def _is_plain(checkpoint: Checkpoint) -> bool:
+    if checkpoint.keys() != _PLAIN_KEYS:
+        return False
+    seen, updated = checkpoint["versions_seen"], checkpoint["updated_channels"]
+    names: set[type] = {type(checkpoint["ts"])}
+    versions: set[type] = set()
+    for each in (checkpoint["channel_versions"], *seen.values()):
+        names.update(map(type, each))
+        versions.update(map(type, each.values()))
+    names.update(map(type, seen))
+    if updated is not None:
+        names.update(map(type, updated))
+    # Exactly these types: a subclass, such as an enum, would come back as its base.
+    return (
+        names == {str}
+        and versions <= _VERSION_TYPES
+        and type(checkpoint["v"]) is int
+        and (updated is None or type(updated) is list)
+    )
+
+
+def decode_header(record: bytes, what: str = "a checkpoint") -> Header:
+    """The head of a checkpoint record."""
+    check_format(record, what)
+    parent, run, root, deltas, refs = record[1:].split(GS, 5)[:5]
+    return Header(parent, run, root, _split(deltas), _split(refs))
+
+
+def decode_checkpoint(serde: SerializerProtocol, record: bytes, what: str) -> Record:
+    """A checkpoint record, its values still to be added."""
+    check_format(record, what)
+    parent, run, root, deltas, refs, raw = record[1:].split(GS, 5)
+    body = _decode_body(raw)
+    checkpoint: dict[str, Any]
+    if body.odd is None:
+        checkpoint = {
+            "v": body.v,
+            "ts": body.ts,
+            "channel_versions": body.versions,
+            "versions_seen": body.seen,
+            "updated_channels": body.updated,
+        }
+    else:
+        checkpoint = serde.loads_typed(body.odd)
+    metadata = serde.loads_typed((body.metadata_type, body.metadata))
+    return Record(Header(parent, run, root, _split(deltas), _split(refs)), checkpoint, metadata)
+
+
+def _split(joined: bytes) -> tuple[bytes, ...]:
+    return tuple(joined.split(RS)) if joined else ()
+
+
+def check_format(record: bytes, what: str) -> None:
+    """Refuse a record of a format that is not known here.
+
+    Raises:
+        StorageVersionError: It names both versions.
+    """
+    if record[:1] != FORMAT:
+        raise StorageVersionError(what, record[:1].decode("latin-1"), FORMAT.decode())
+
+
+def encode_blob(serde: SerializerProtocol, channel: str, value: Any) -> bytes:
+    """The record of one channel value."""
+    kind, data = dumps(serde, value, f"the value of channel {channel!r}")
+    return b"".join((b"1f", quote(kind), US, data))
+
+
+def decode_blob(serde: SerializerProtocol, blob: bytes, thread_id: str, channel: str) -> tuple[bool, Any]:
+    """Whether there is a value, and the value."""
+    if blob[:2] != b"1f":
+        check_format(blob, f"channel {channel!r} of thread {thread_id!r}")
+        return False, None
+    kind, data = blob[2:].split(US, 1)
+    return True, loads(serde, kind, data, thread_id, channel)
+
+
+class Write(NamedTuple):
+    """One pending write. The order of the fields is the order in which LangGraph applies writes."""
+
+    task_path: str
+    task_id: str
+    idx: int
+    channel: str
+    kind: bytes
+    data: bytes
+
+    def value(self, serde: SerializerProtocol, thread_id: str) -> tuple[str, str, Any]:
+        """The write as `pending_writes` has it."""
+        return self.task_id, self.channel, loads(serde, self.kind, self.data, thread_id, self.channel)
+
+
+def encode_write(serde: SerializerProtocol, channel: str, task_path: str, value: Any) -> bytes:
+    """The record of one write."""
+    kind, data = dumps(serde, value, f"the write to channel {channel!r}")
+    return b"".join((FORMAT, quote(channel), US, quote(task_path), US, quote(kind), US, data))
+
+
+def decode_writes(pairs: Iterable[tuple[bytes, bytes]], thread_id: str) -> list[Write]:
+    """Writes in the order `(task_path, task_id, idx)`, from pairs of name and record."""
+    writes = []
+    for name, record in pairs:
+        check_format(record, f"a write of thread {thread_id!r}")
+        _, _, task, idx = name.split(US)
+        channel, path, kind, data = record[1:].split(US, 3)
+        writes.append(Write(unquote(path), unquote(task), int(idx), unquote(channel), kind, data))
+    writes.sort(key=lambda w: w[:3])
+    return writes
+
+
+# What is being read just now, for the log.
+_reading = threading.local()
+
+
+def loads(serde: SerializerProtocol, kind: bytes, data: bytes, thread_id: str, channel: str) -> Any:
+    """The value of (type, bytes). Errors of decoding propagate."""
+    _reading.what = (thread_id, channel)
+    try:
+        return serde.loads_typed((unquote(kind), data))
+    finally:
+        _reading.what = None
+
+
+def _say_what_is_read(record: logging.LogRecord) -> bool:
+    """Add thread and channel to what the serialiser logs, e.g. of a class that was renamed since."""
+    what = getattr(_reading, "what", None)
+    if what is not None:
+        record.msg = f"{record.getMessage()} [thread {what[0]!r}, channel {what[1]!r}]"
+        record.args = ()
+    return True
+
+
+logging.getLogger("langgraph.checkpoint.serde.jsonplus").addFilter(_say_what_is_read)
+
+
+def same(stored: Any, wanted: Any) -> bool:
+    """Equality for filters: as Python's, but `True` and `1` are kept apart, at any depth."""
+    if isinstance(stored, bool) or isinstance(wanted, bool):
+        return stored is wanted
+    if isinstance(stored, Mapping) and isinstance(wanted, Mapping):
+        return stored.keys() == wanted.keys() and all(same(v, wanted[k]) for k, v in stored.items())
+    if isinstance(stored, (list, tuple)) and isinstance(wanted, (list, tuple)):
+        return len(stored) == len(wanted) and all(map(same, stored, wanted))
+    return bool(stored == wanted)

@@ -1,0 +1,127 @@
+"""An operation is a flow: a generator that does no I/O and yields round trips.
+
+Rule 1: a flow yields a `Trip`, the commands of one round trip, and is sent the list of their replies.
+Rule 2: an error reply of the server is thrown into the flow; errors of the connection never reach it,
+        they end the whole operation.
+Rule 3: what must be taken from the caller's objects is taken before the first `yield`. A driver may run
+        the first step in the caller's thread and the rest elsewhere.
+
+Two drivers run flows, one for each colour. Neither knows what an operation is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Reply: TypeAlias = Any
+"""What the server answered, as redis-py parsed it: bytes, int, None, a list of these, or an exception."""
+
+
+class Call(NamedTuple):
+    """A call of a Lua script. `text` is what SCRIPT LOAD takes if the server does not know `sha`."""
+
+    name: str
+    sha: str
+    text: str
+    keys: tuple[bytes, ...]
+    args: tuple[bytes | int, ...]
+
+
+class Scan(NamedTuple):
+    """One page of a walk over all keys of a pattern, on every node that holds keys."""
+
+    cursor: Any  # opaque; None begins
+    pattern: bytes
+    size: int
+
+
+class Plain(NamedTuple):
+    """Any other command, in the form that `execute_command` takes."""
+
+    words: tuple[bytes | str | int, ...]
+
+
+Command: TypeAlias = "Call | Scan | Plain"
+Trip: TypeAlias = "list[Command]"
+Flow: TypeAlias = Generator[Trip, "list[Reply]", T]
+
+
+def is_noscript(reply: Reply) -> bool:
+    """Whether the reply says that the server does not know the script. True for redis-py and valkey-py."""
+    return isinstance(reply, Exception) and (
+        type(reply).__name__ == "NoScriptError" or str(reply).startswith("NOSCRIPT")
+    )
+
+
+def guarded(flow: Flow[T]) -> Flow[T]:
+    """The same flow; scripts that the server has forgotten are loaded and only their calls sent again.
+
+    One more round trip carries both, in order. Whatever error is left is thrown into the flow.
+    """
+    try:
+        trip = next(flow)
+        while True:
+            replies = yield trip
+            lost = [i for i, reply in enumerate(replies) if is_noscript(reply)]
+            if lost:
+                again: list[Call] = [c for i in lost if isinstance(c := trip[i], Call)]
+                load = {c.sha: Plain(("SCRIPT LOAD", c.text)) for c in again}
+                second = yield [*load.values(), *again]
+                replies = list(replies)
+                for i, reply in zip(lost, second[len(load) :], strict=True):
+                    replies[i] = reply
+            error = next((r for r in replies if isinstance(r, Exception)), None)
+            trip = flow.send(replies) if error is None else flow.throw(error)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def primed(flow: Flow[T]) -> Flow[T]:
+    """The same flow with its first step already taken, in the caller's thread (rule 3)."""
+    guard = guarded(flow)
+    try:
+        first = next(guard)
+    except StopIteration as end:
+        return _finished(end.value)
+    return _resumed(first, guard)
+
+
+def _finished(result: T) -> Flow[T]:
+    return result
+    yield []  # makes this a generator: a flow that needs no round trip
+
+
+def _resumed(first: Trip, rest: Flow[T]) -> Flow[T]:
+    trip = first
+    try:
+        while True:
+            trip = rest.send((yield trip))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def run(flow: Flow[T], send: Callable[[Trip], list[Reply]]) -> T:
+    """Run a primed flow to its end."""
+    try:
+        trip = next(flow)
+        while True:
+            trip = flow.send(send(trip))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def arun(flow: Flow[T], send: Callable[[Trip], Awaitable[list[Reply]]]) -> T:
+    """Run a primed flow to its end, on the running loop."""
+    try:
+        trip = next(flow)
+        while True:
+            trip = flow.send(await send(trip))
+    except StopIteration as end:
+        result: T = end.value
+        return result

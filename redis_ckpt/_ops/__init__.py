@@ -1,0 +1,6 @@
+"""The operations, each a flow (see `_flow`). They do no I/O and build no names of keys themselves.
+
+Rule 1: check the arguments and serialise before the first `yield`; then nothing half-done can be seen.
+Rule 2: one round trip where the contract allows it; loops only over pages.
+Rule 3: a reply is decoded here and nowhere else.
+"""

@@ -1,0 +1,94 @@
+"""get_delta_channel_history: the writes and the nearest stored value of channels, along the parents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import DeltaChannelHistory
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from redis_ckpt import _codec, _scripts
+from redis_ckpt._config import target_of
+from redis_ckpt._flow import Flow
+from redis_ckpt._keys import quote, thread_keys, unquote
+from redis_ckpt.errors import DamagedCheckpointError
+
+ANCESTORS_PAGE = 128
+
+
+def delta_channel_history(
+    prefix: bytes, serde: SerializerProtocol, config: RunnableConfig, channels: Sequence[str]
+) -> Flow[Mapping[str, DeltaChannelHistory]]:
+    """Walk the parents of a checkpoint. One round trip for each 128 ancestors, none for no channels."""
+    thread_id, ns, checkpoint_id = target_of(config)
+    walk = _Walk(serde, thread_id, ns, channels)
+    keys, at, first = thread_keys(prefix, thread_id), quote(checkpoint_id), True
+    while first or (at and walk.wanted):
+        if not channels:
+            break
+        wanted = [quote(channel) for channel in walk.wanted]
+        replies = yield [_scripts.history(keys, quote(ns), at, first, ANCESTORS_PAGE, wanted)]
+        at = b"" if replies[0] is None else walk.take(replies[0])
+        first = False
+    return walk.result()
+
+
+class _Walk:
+    """What was found so far. Writes are collected newest first and turned round at the end."""
+
+    def __init__(self, serde: SerializerProtocol, thread_id: str, ns: str, channels: Sequence[str]) -> None:
+        self._serde, self._thread_id, self._ns = serde, thread_id, ns
+        self._writes: dict[str, list[_codec.Write]] = {channel: [] for channel in channels}
+        self._seeds: dict[str, Any] = {}
+        self._seen: set[bytes] = set()
+        self.wanted = dict.fromkeys(channels)
+
+    def take(self, reply: list[Any]) -> bytes:
+        """Take a page of ancestors; answers the ancestor to go on from, b"" at the end."""
+        if len(reply) == 1:  # a record of another format
+            _codec.check_format(reply[0], f"a checkpoint of thread {self._thread_id!r}")
+        following, intact = reply[:2]
+        at = 2
+        while at < len(reply):
+            ancestor, seeds = reply[at : at + 2]
+            at += 2
+            found = reply[at : at + 2 * seeds]
+            at += 2 * seeds
+            writes = reply[at]
+            flat = reply[at + 1 : at + 1 + 2 * writes]
+            at += 1 + 2 * writes
+            if ancestor in self._seen:
+                return b""  # a parent chain that bites its tail
+            self._seen.add(ancestor)
+            if not intact or None in flat:
+                raise self._damaged(ancestor, "pending writes of the thread are")
+            self._take_ancestor(ancestor, dict(zip(found[::2], found[1::2], strict=True)), flat)
+        return bytes(following)
+
+    def _take_ancestor(self, ancestor: bytes, seeds: dict[bytes, bytes | None], flat: list[bytes]) -> None:
+        # A value at an ancestor is from before the writes stored there: these count too.
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        for write in reversed(_codec.decode_writes(pairs, self._thread_id)):
+            if write.channel in self.wanted:
+                self._writes[write.channel].append(write)
+        for quoted, blob in seeds.items():
+            channel = unquote(quoted)
+            if blob is None:
+                raise self._damaged(ancestor, "values are", [channel])
+            _, self._seeds[channel] = _codec.decode_blob(self._serde, blob, self._thread_id, channel)
+            del self.wanted[channel]
+
+    def _damaged(self, ancestor: bytes, missing: str, channels: Sequence[str] = ()) -> DamagedCheckpointError:
+        return DamagedCheckpointError(self._thread_id, self._ns, unquote(ancestor), missing, channels)
+
+    def result(self) -> dict[str, DeltaChannelHistory]:
+        """The answer of the contract: for each channel its writes, oldest first, and its seed if there is one."""
+        result: dict[str, DeltaChannelHistory] = {}
+        for channel, writes in self._writes.items():
+            decoded = [write.value(self._serde, self._thread_id) for write in reversed(writes)]
+            result[channel] = {"writes": decoded}
+            if channel in self._seeds:
+                result[channel]["seed"] = self._seeds[channel]
+        return result

@@ -1,0 +1,144 @@
+"""get_tuple, and the decoding of checkpoints that `list` shares with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import TASKS
+
+from redis_ckpt import _codec, _scripts
+from redis_ckpt._config import Target, config_of, target_of
+from redis_ckpt._flow import Flow
+from redis_ckpt._keys import quote, split_checkpoint_field, thread_keys, unquote
+from redis_ckpt._versions import next_version
+from redis_ckpt.errors import DamagedCheckpointError
+
+SENDS_IN_PARENT = 4  # checkpoints below this format left their pending sends among the parent's writes
+
+
+class Stored(NamedTuple):
+    """One checkpoint as the server answered it."""
+
+    field: bytes
+    record: bytes | None
+    intact: bool
+    blobs: Sequence[bytes | None]  # in the order of the record's refs
+    writes: Sequence[tuple[bytes, bytes | None]]  # name, record
+
+
+class Read(NamedTuple):
+    """A record read, its values and writes still to be decoded."""
+
+    target: Target
+    stored: Stored
+    record: _codec.Record
+
+    @property
+    def sends_parent(self) -> str:
+        """The parent whose writes hold this checkpoint's pending sends, if its format is that old."""
+        old = self.record.checkpoint.get("v", 0) < SENDS_IN_PARENT
+        return unquote(self.record.header.parent) if old else ""
+
+
+def get_tuple(prefix: bytes, serde: SerializerProtocol, config: RunnableConfig) -> Flow[CheckpointTuple | None]:
+    """One checkpoint. One round trip; one more for checkpoints of a format below 4."""
+    target = target_of(config)
+    stored = yield from fetch(prefix, [target])
+    if stored[0] is None:
+        return None
+    read = read_record(serde, target.thread_id, stored[0])
+    sends = yield from sends_of_parents(prefix, serde, [read])
+    return finished(serde, read, sends[0])
+
+
+def fetch(prefix: bytes, targets: Sequence[Target]) -> Flow[list[Stored | None]]:
+    """Several checkpoints, in one round trip."""
+    replies = yield [
+        _scripts.get_tuple(thread_keys(prefix, t.thread_id), quote(t.checkpoint_ns), quote(t.checkpoint_id))
+        for t in targets
+    ]
+    return [None if reply is None else _stored(reply) for reply in replies]
+
+
+def _stored(reply: list[Any]) -> Stored:
+    field, record = reply[:2]
+    if record is None:
+        return Stored(field, None, False, (), ())
+    intact, count = reply[2:4]
+    blobs, rest = reply[4 : 4 + count], reply[4 + count :]
+    return Stored(field, record, bool(intact), blobs, list(zip(rest[::2], rest[1::2], strict=True)))
+
+
+def read_record(serde: SerializerProtocol, thread_id: str, stored: Stored) -> Read:
+    """Read the record of a checkpoint.
+
+    Raises:
+        DamagedCheckpointError: The record is gone, or writes of the thread are.
+        StorageVersionError: The record is of a newer format.
+    """
+    ns, checkpoint_id = split_checkpoint_field(stored.field)
+    if stored.record is None:
+        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "its record is")
+    what = f"checkpoint {checkpoint_id!r} of thread {thread_id!r}, namespace {ns!r},"
+    record = _codec.decode_checkpoint(serde, stored.record, what)
+    if not stored.intact or any(write is None for _, write in stored.writes):
+        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "pending writes of the thread are")
+    return Read(Target(thread_id, ns, checkpoint_id), stored, record)
+
+
+def sends_of_parents(prefix: bytes, serde: SerializerProtocol, reads: Sequence[Read]) -> Flow[list[list[Any] | None]]:
+    """For each checkpoint of an old format the pending sends, which its parent's writes hold."""
+    old = [read for read in reads if read.sends_parent]
+    if not old:
+        return [None] * len(reads)
+    parents = yield from fetch(prefix, [read.target._replace(checkpoint_id=read.sends_parent) for read in old])
+    sends: dict[Target, list[Any]] = {}
+    for read, parent in zip(old, parents, strict=True):
+        if parent is not None:
+            thread_id = read.target.thread_id
+            pairs = [(name, record) for name, record in parent.writes if record is not None]
+            sends[read.target] = [
+                write.value(serde, thread_id)[2]
+                for write in _codec.decode_writes(pairs, thread_id)
+                if write.channel == TASKS
+            ]
+    return [sends.get(read.target) for read in reads]
+
+
+def finished(serde: SerializerProtocol, read: Read, sends: list[Any] | None) -> CheckpointTuple:
+    """The whole tuple.
+
+    Raises:
+        DamagedCheckpointError: Values are gone.
+    """
+    (thread_id, ns, checkpoint_id), stored, (header, checkpoint, metadata) = read
+    values: dict[str, Any] = {}
+    lost: list[str] = []
+    for ref, blob in zip(header.refs, stored.blobs, strict=True):
+        channel = unquote(ref.partition(b"\x1f")[0])
+        if blob is None:
+            lost.append(channel)
+            continue
+        there, value = _codec.decode_blob(serde, blob, thread_id, channel)
+        if there:
+            values[channel] = value
+    if lost:
+        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "values are", lost)
+    checkpoint["id"] = checkpoint_id
+    checkpoint["channel_values"] = values
+    if sends:
+        values[TASKS] = sends
+        versions = checkpoint["channel_versions"]
+        versions[TASKS] = max(versions.values()) if versions else next_version(None)
+    pairs = [(name, record) for name, record in stored.writes if record is not None]
+    return CheckpointTuple(
+        config=read.target.config(),
+        checkpoint=checkpoint,  # type: ignore[arg-type]  # a dict of the keys that were put
+        metadata=metadata,
+        parent_config=config_of(thread_id, ns, unquote(header.parent)) if header.parent else None,
+        pending_writes=[w.value(serde, thread_id) for w in _codec.decode_writes(pairs, thread_id)],
+    )

@@ -1,0 +1,104 @@
+"""put and put_writes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from redis_ckpt import _codec, _scripts
+from redis_ckpt._config import Target, target_of
+from redis_ckpt._flow import Call, Flow
+from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys
+
+
+class RecentRuns:
+    """The (run, thread) pairs that this process has noted lately: a run is noted once an hour, not each put."""
+
+    MOST = 4096
+    SECONDS = 3600.0  # far below the life of the key, so that the key of a long run never expires under it
+
+    def __init__(self) -> None:
+        self._noted: dict[tuple[str, str], float] = {}
+        self._lock = threading.Lock()
+
+    def is_noted(self, run_id: str, thread_id: str) -> bool:
+        """Whether the pair was noted within the hour."""
+        at = self._noted.get((run_id, thread_id))
+        return at is not None and time.monotonic() - at < self.SECONDS
+
+    def note(self, run_id: str, thread_id: str) -> None:
+        """Remember the pair; the oldest is forgotten."""
+        with self._lock:
+            self._noted.pop((run_id, thread_id), None)
+            self._noted[run_id, thread_id] = time.monotonic()
+            if len(self._noted) > self.MOST:
+                del self._noted[next(iter(self._noted))]
+
+
+def put(
+    prefix: bytes,
+    serde: SerializerProtocol,
+    runs: RecentRuns,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+) -> Flow[RunnableConfig]:
+    """Store a checkpoint. One round trip; one more if it refers to blobs that are not there."""
+    thread_id, ns, _ = target_of(config)
+    if not checkpoint["id"]:
+        raise ValueError(f"the checkpoint for thread {thread_id!r} has no id")
+    stored = Target(thread_id, ns, str(checkpoint["id"]))
+    encoded = _codec.encode_checkpoint(serde, config, checkpoint, metadata, new_versions)
+    keys = thread_keys(prefix, thread_id)
+    field = checkpoint_field(ns, stored.checkpoint_id)
+    blobs, values = encoded.blobs, checkpoint["channel_values"]
+
+    def call() -> Call:
+        return _scripts.put(keys, field, encoded.record, encoded.emptied, blobs.items())
+
+    run_id = encoded.run_id
+    if run_id and not runs.is_noted(run_id, thread_id):
+        # The note goes first: naming a thread that then gets nothing does no harm, the reverse would.
+        replies = yield [_scripts.note_run(run_key(prefix, run_id), quote(thread_id)), call()]
+        runs.note(run_id, thread_id)
+    else:
+        replies = yield [call()]
+    while isinstance(missing := replies[-1], list):
+        for ref in missing:
+            channel = encoded.others[ref]
+            blobs[ref] = _codec.encode_blob(serde, channel, values[channel])
+        replies = yield [call()]
+    return stored.config()
+
+
+def put_writes(
+    prefix: bytes,
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+) -> Flow[None]:
+    """Store the writes of one task. One round trip, none if there are no writes."""
+    thread_id, ns, checkpoint_id = target_of(config)
+    if not checkpoint_id:
+        raise ValueError(f"put_writes for thread {thread_id!r} needs the checkpoint_id that the writes belong to")
+    records = [
+        (WRITES_IDX_MAP.get(channel, at), _codec.encode_write(serde, channel, task_path, value))
+        for at, (channel, value) in enumerate(writes)
+    ]
+    if records:
+        task = checkpoint_field(ns, checkpoint_id) + US + quote(str(task_id)) + US
+        yield [_scripts.put_writes(thread_keys(prefix, thread_id), task, records)]

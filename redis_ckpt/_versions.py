@@ -1,0 +1,33 @@
+"""Versions of channels: 53-bit integers, a count of steps above random bits.
+
+Two branches that fork from one checkpoint give the same channel a next version each; the random bits keep
+these apart (a clash has a chance of one in 2**29), so a version names one value. 53 bits are exact in Lua
+and JSON. LangGraph compares versions with `>` and takes the maximum over all channels for the next one.
+"""
+
+from __future__ import annotations
+
+import random
+
+RANDOM_BITS = 29
+STEP_BITS = 53 - RANDOM_BITS
+
+_bits = random.SystemRandom().getrandbits  # forked processes must not draw the same
+
+
+def next_version(current: int | float | str | None) -> int | float | str:
+    """A version greater than `current`, of the same kind: a thread that came from elsewhere goes on in its own."""
+    if isinstance(current, str):
+        return _next_text(current)
+    following = ((int(current or 0) >> RANDOM_BITS) + 1) << RANDOM_BITS
+    version = following | _bits(RANDOM_BITS)
+    return float(version) if isinstance(current, float) else version
+
+
+def _next_text(current: str) -> str:
+    """In the form of LangGraph's own savers, `{step:032}.{random}`; other texts grow by a suffix."""
+    step, _, _ = current.partition(".")
+    if not step.isdecimal():
+        return f"{current}.{_bits(53):016}"
+    grown = f"{int(step) + 1:0{max(32, len(step))}}.{_bits(53):016}"
+    return grown if grown > current else f"{current}.{_bits(53):016}"

@@ -1,0 +1,138 @@
+"""AsyncRedisSaver: the checkpointer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from typing_extensions import Self
+
+from redis_ckpt._base import RedisSaverBase
+from redis_ckpt._client import AsyncWire, Portal, run_on
+from redis_ckpt._flow import Flow, arun, primed
+
+T = TypeVar("T")
+
+
+class AsyncRedisSaver(RedisSaverBase):
+    """A LangGraph checkpointer on plain Redis or Valkey, for asyncio.
+
+    Made anywhere, with or without a running loop; several loops may use it one after another, each over its
+    own connections. Its blocking methods are for worker threads: they run on the loop that uses the saver, or,
+    where none runs, on one of their own. Called in a thread whose loop runs they raise at once, for they would
+    wait for themselves.
+
+    Args:
+        redis_url: `redis://`, `rediss://`, `unix://`, `embedded://` (a server of its own) or `embedded:///path`
+            (one that keeps its data there).
+        redis_client: An asyncio client instead. It is not closed with the saver.
+        connection_args: Options for the clients that are made from the URL.
+        prefix: What all keys begin with. Savers with different prefixes never meet.
+        serde: The serialiser; LangGraph's JsonPlusSerializer by default.
+
+    Raises:
+        ValueError: As `RedisSaver`.
+
+    Cost: none: the first use connects. `embedded://` starts its server here.
+    """
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        redis_client: Any = None,
+        connection_args: Mapping[str, Any] | None = None,
+        prefix: str = "ckpt",
+        serde: SerializerProtocol | None = None,
+    ) -> None:
+        super().__init__(prefix=prefix, serde=serde)
+        self._wire = AsyncWire("AsyncRedisSaver", redis_url, redis_client, connection_args)
+        self._home = _Home()
+
+    @classmethod
+    @asynccontextmanager
+    async def from_conn_string(cls, redis_url: str, **options: Any) -> AsyncIterator[Self]:
+        """A saver that is closed at the end of the `async with` block; the options are the constructor's."""
+        async with cls(redis_url, **options) as saver:
+            yield saver
+
+    @classmethod
+    def from_url(cls, redis_url: str, **options: Any) -> Self:
+        """The constructor, under the name that redis-py has for it."""
+        return cls(redis_url, **options)
+
+    async def _arun(self, flow: Flow[T]) -> T:
+        self._home.loop = asyncio.get_running_loop()
+        return await arun(primed(flow), self._wire.send)
+
+    def _run(self, flow: Flow[T]) -> T:
+        loop = self._home.loop_for_blocking()
+        result: T = run_on(loop, arun(primed(flow), self._wire.send))
+        return result
+
+    async def aclose(self) -> None:
+        """Close the connections that this saver has opened, for its clones too. Later calls raise ClosedError."""
+        await self._wire.aclose()
+        await asyncio.to_thread(self._home.close)
+
+    def close(self) -> None:
+        """Close the connections: see `aclose`."""
+        run_on(self._home.loop_for_blocking(), self._wire.aclose())
+        self._home.close()
+
+    async def __aenter__(self) -> Self:
+        self._home.loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+class _Home:
+    """Which loop the blocking methods run on. Shared by the clones of a saver."""
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None  # the one that used the saver last
+        self._portal: Portal | None = None
+        self._lock = threading.Lock()
+
+    def loop_for_blocking(self) -> asyncio.AbstractEventLoop:
+        """The loop for a blocking call from this thread.
+
+        Raises:
+            RuntimeError: This thread's own loop is running: the call would stop it for ever.
+        """
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        home = self.loop if self.loop is not None and self.loop.is_running() else None
+        if here is not None and home in (None, here):
+            raise RuntimeError(
+                "a blocking method of AsyncRedisSaver was called inside the event loop that it would wait for: "
+                "await the method with an 'a' before its name (aget_tuple, aput, ...; ainvoke on the graph), "
+                "or call it in a worker thread"
+            )
+        if home is not None:
+            return home
+        with self._lock:
+            if self._portal is None:
+                self._portal = Portal()
+            return self._portal.loop
+
+    def close(self) -> None:
+        """Stop the loop of our own, if there is one."""
+        with self._lock:
+            if self._portal is not None:
+                self._portal.close()
+                self._portal = None

@@ -1,0 +1,91 @@
+"""RedisSaver: the checkpointer for blocking code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from typing_extensions import Self
+
+from redis_ckpt._base import RedisSaverBase
+from redis_ckpt._client import SyncWire
+from redis_ckpt._flow import Flow, primed, run
+
+T = TypeVar("T")
+
+
+class RedisSaver(RedisSaverBase):
+    """A LangGraph checkpointer on plain Redis or Valkey.
+
+    Threads may share one saver. Its `a...` methods run the blocking ones in a thread; in asyncio programs use
+    `AsyncRedisSaver`. Use it as it is, or in a `with` block that closes it.
+
+    Args:
+        redis_url: `redis://`, `rediss://`, `unix://`, `embedded://` (a server of its own) or `embedded:///path`
+            (one that keeps its data there).
+        redis_client: A client instead: of redis-py, its cluster and Sentinel clients, valkey-py or fakeredis. It
+            is not closed with the saver.
+        connection_args: Options for the client that is made from the URL.
+        prefix: What all keys begin with. Savers with different prefixes never meet.
+        serde: The serialiser; LangGraph's JsonPlusSerializer by default.
+
+    Raises:
+        ValueError: The URL is of an unknown scheme, both or neither of URL and client are given, the client
+            decodes replies, or the prefix would break the layout of the keys.
+
+    Cost: none: the first use connects. `embedded://` starts its server here.
+    """
+
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        redis_client: Any = None,
+        connection_args: Mapping[str, Any] | None = None,
+        prefix: str = "ckpt",
+        serde: SerializerProtocol | None = None,
+    ) -> None:
+        super().__init__(prefix=prefix, serde=serde)
+        self._wire = SyncWire("RedisSaver", redis_url, redis_client, connection_args)
+
+    @classmethod
+    @contextmanager
+    def from_conn_string(cls, redis_url: str, **options: Any) -> Iterator[Self]:
+        """A saver that is closed at the end of the `with` block; the options are the constructor's."""
+        with cls(redis_url, **options) as saver:
+            yield saver
+
+    @classmethod
+    def from_url(cls, redis_url: str, **options: Any) -> Self:
+        """The constructor, under the name that redis-py has for it."""
+        return cls(redis_url, **options)
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(primed(flow), self._wire.send)
+
+    async def _arun(self, flow: Flow[T]) -> T:
+        # What is taken from the caller's objects is taken here, before another thread goes on.
+        return await asyncio.to_thread(run, primed(flow), self._wire.send)
+
+    def close(self) -> None:
+        """Close the connections that this saver has opened, for its clones too. Later calls raise ClosedError."""
+        self._wire.close()
+
+    async def aclose(self) -> None:
+        """Close the connections: see `close`."""
+        await asyncio.to_thread(self._wire.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -12,7 +12,7 @@ import importlib
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import redis
@@ -21,9 +21,10 @@ from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
 
 from redis_ckpt._flow import Call, Command, Plain, Reply, Scan, Trip
-from redis_ckpt.embedded import EmbeddedServer
-from redis_ckpt.embedded import from_url as embedded_from_url
 from redis_ckpt.errors import ClosedError
+
+if TYPE_CHECKING:
+    from redis_ckpt.embedded import EmbeddedServer
 
 SCHEMES = ("redis://", "rediss://", "unix://", "embedded://")
 
@@ -40,7 +41,9 @@ def _place(
         raise ValueError("pass redis_url or redis_client")
     options = url_options(redis_url, connection_args)
     if redis_url.startswith("embedded://"):
-        server = embedded_from_url(redis_url)
+        from redis_ckpt import embedded  # only where it is asked for: it needs a Unix
+
+        server = embedded.from_url(redis_url)
         return server.url, options, server
     return redis_url, options, None
 

@@ -1,6 +1,7 @@
 -- Calls a command with a list of any length: Lua's unpack fails near 8,000 values.
 -- Answers the list of all replies, one after another, of a command that answers lists.
-local SLICE = 4000 -- even, so that pairs stay together
+-- SLICE is even, so that pairs stay together.
+local SLICE = 4000
 
 local function sliced(command, key, list)
   local replies = {}

@@ -1,0 +1,236 @@
+"""Ways to a server: what is accepted, what is refused, and when. No server is reached."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fakeredis
+import pytest
+import redis
+import redis.asyncio
+import valkey
+
+from redis_ckpt import AsyncRedisSaver, ClosedError, RedisSaver
+from redis_ckpt._client import MAX_CONNECTIONS, Portal, run_on
+
+NOWHERE = "redis://127.0.0.1:1"
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+BOTH = pytest.mark.parametrize("saver_class", [RedisSaver, AsyncRedisSaver])
+
+
+@BOTH
+@pytest.mark.parametrize("url", ["http://x", "localhost:6379", "", "redis:/x", "REDIS://x", "mongodb://u:secret@h"])
+def test_a_url_of_unknown_scheme_is_refused_without_showing_it(saver_class: Any, url: str) -> None:
+    with pytest.raises(ValueError, match=r"redis_url must begin with one of redis://") as caught:
+        saver_class(url)
+    assert "secret" not in str(caught.value)
+
+
+@BOTH
+def test_url_or_client_is_needed_and_not_both(saver_class: Any) -> None:
+    with pytest.raises(ValueError, match="redis_url or redis_client"):
+        saver_class()
+    with pytest.raises(ValueError, match="not both"):
+        saver_class(NOWHERE, redis_client=fakeredis.FakeRedis())
+    with pytest.raises(ValueError, match="not both"):
+        saver_class(redis_client=fakeredis.FakeRedis(), connection_args={"db": 1})
+
+
+@pytest.mark.parametrize(
+    "client",
+    [
+        fakeredis.FakeRedis(decode_responses=True),
+        redis.Redis(port=1, decode_responses=True),
+        valkey.Valkey(port=1, decode_responses=True),
+    ],
+)
+def test_a_client_that_decodes_is_refused(client: Any) -> None:
+    with pytest.raises(ValueError, match="decode_responses"):
+        RedisSaver(redis_client=client)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"redis_url": NOWHERE + "?decode_responses=True"},
+        {"redis_url": NOWHERE, "connection_args": {"decode_responses": True}},
+    ],
+)
+def test_a_url_that_asks_for_decoding_is_refused(saver_class: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="decode_responses"):
+        saver_class(**options)
+
+
+def test_a_client_of_the_other_colour_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TypeError, match="use AsyncRedisSaver"):
+        RedisSaver(redis_client=fakeredis.FakeAsyncRedis())
+    with pytest.raises(TypeError, match="use RedisSaver"):
+        AsyncRedisSaver(redis_client=fakeredis.FakeRedis())
+
+
+@BOTH
+def test_what_is_no_client_is_refused(saver_class: Any) -> None:
+    class Nothing:
+        async def execute_command(self) -> None: ...
+
+    with pytest.raises(TypeError, match=r"must be a client|takes a|AsyncRedisSaver"):
+        saver_class(redis_client=Nothing())
+
+
+def test_nothing_is_opened_by_the_constructor() -> None:
+    RedisSaver(NOWHERE).close()
+    AsyncRedisSaver(NOWHERE).close()
+
+
+def test_connection_arguments_reach_the_client() -> None:
+    saver = RedisSaver(NOWHERE, connection_args={"client_name": "me", "db": 3, "protocol": 3, "socket_timeout": 7})
+    options = saver._wire._client.connection_pool.connection_kwargs
+    assert (options["client_name"], options["db"], options["protocol"], options["socket_timeout"]) == ("me", 3, 3, 7)
+
+
+def test_a_connection_of_ours_sends_nothing_of_its_own() -> None:
+    options = RedisSaver(NOWHERE)._wire._client.connection_pool.connection_kwargs
+    assert options["protocol"] == 2
+    assert options.get("driver_info", options.get("lib_name")) is None
+
+
+@BOTH
+def test_failing_connections_are_tried_again_a_bounded_number_of_times(saver_class: Any) -> None:
+    saver = saver_class(NOWHERE)
+    wire = saver._wire
+    client = wire._client if saver_class is RedisSaver else wire._make()
+    assert client.connection_pool.connection_kwargs["retry"].get_retries() == 5
+
+
+def test_an_unreachable_server_is_an_error_and_not_an_empty_thread() -> None:
+    saver = RedisSaver(NOWHERE, connection_args={"retry": None, "retry_on_error": []})
+    with pytest.raises(redis.ConnectionError):
+        saver.get_tuple(CONFIG)
+
+
+async def test_many_tasks_wait_for_a_connection_instead_of_failing() -> None:
+    saver = AsyncRedisSaver(NOWHERE)
+    pool = saver._wire._make().connection_pool
+    assert isinstance(pool, redis.asyncio.BlockingConnectionPool)
+    assert pool.max_connections == MAX_CONNECTIONS
+    assert pool.timeout is None
+
+
+@pytest.fixture
+def fake() -> Iterator[AsyncRedisSaver]:
+    saver = AsyncRedisSaver(redis_client=fakeredis.FakeAsyncRedis())
+    yield saver
+    saver.close()
+
+
+async def test_a_blocking_call_inside_the_loop_is_refused_at_once(fake: AsyncRedisSaver) -> None:
+    for call in (
+        lambda: fake.get_tuple(CONFIG),
+        lambda: next(fake.list(CONFIG)),
+        lambda: fake.put_writes({"configurable": {"thread_id": "t", "checkpoint_id": "1"}}, [("a", 1)], "k"),
+        lambda: fake.delete_thread("t"),
+    ):
+        with pytest.raises(RuntimeError, match="await the method with an 'a'"):
+            call()
+    await fake.adelete_thread("t")
+    assert await asyncio.to_thread(fake.get_tuple, CONFIG) is None
+
+
+def test_blocking_calls_of_the_asyncio_saver_work_without_any_loop(fake: AsyncRedisSaver) -> None:
+    assert fake.get_tuple(CONFIG) is None
+    assert list(fake.list(CONFIG)) == []
+    asyncio.run(fake.adelete_thread("t"))
+    assert fake.get_tuple(CONFIG) is None
+
+
+def test_a_client_that_was_given_serves_several_loops_where_it_can_be_copied() -> None:
+    server = fakeredis.FakeServer()
+    saver = AsyncRedisSaver(redis_client=fakeredis.FakeAsyncRedis(server=server))
+    for _ in range(3):
+        asyncio.run(saver.adelete_thread("t"))
+
+
+def test_a_client_that_cannot_be_copied_says_so_on_its_second_loop() -> None:
+    client = fakeredis.FakeAsyncRedis()
+
+    class OwnPool(type(client.connection_pool)):  # type: ignore[misc]
+        pass
+
+    client.connection_pool.__class__ = OwnPool
+    saver = AsyncRedisSaver(redis_client=client)
+    asyncio.run(saver.adelete_thread("t"))
+    with pytest.raises(RuntimeError, match="give redis_url instead"):
+        asyncio.run(saver.adelete_thread("t"))
+
+
+def test_a_loop_that_stops_in_the_middle_of_a_blocking_call_is_an_error() -> None:
+    portal = Portal()
+
+    async def stops() -> None:
+        portal.loop.stop()
+        await asyncio.sleep(3600)
+
+    with pytest.raises(RuntimeError, match="stopped in the middle"):
+        run_on(portal.loop, stops())
+    portal._thread.join()
+    portal.loop.run_until_complete(asyncio.sleep(0))  # lets the cancelled task end
+    portal.loop.close()
+
+
+def test_a_time_out_of_the_work_itself_is_passed_on() -> None:
+    portal = Portal()
+
+    async def slow() -> None:
+        raise TimeoutError("mine")
+
+    with pytest.raises(TimeoutError, match="mine"):
+        run_on(portal.loop, slow())
+    portal.close()
+
+
+def test_after_close_every_use_says_so() -> None:
+    saver = RedisSaver(redis_client=fakeredis.FakeRedis())
+    clone = saver.with_allowlist([("a", "B")])
+    saver.close()
+    saver.close()
+    for each in (saver, clone):
+        with pytest.raises(ClosedError, match="RedisSaver is closed"):
+            each.get_tuple(CONFIG)
+
+
+async def test_after_aclose_every_use_says_so() -> None:
+    async with AsyncRedisSaver.from_conn_string(NOWHERE) as saver:
+        pass
+    with pytest.raises(ClosedError, match="AsyncRedisSaver is closed"):
+        await saver.aget_tuple(CONFIG)
+
+
+def test_the_context_managers_close() -> None:
+    with RedisSaver.from_conn_string(NOWHERE) as saver:
+        assert isinstance(saver, RedisSaver)
+    with pytest.raises(ClosedError):
+        saver.get_tuple(CONFIG)
+
+
+def test_a_client_that_was_given_stays_open() -> None:
+    client = fakeredis.FakeRedis()
+    with RedisSaver(redis_client=client):
+        pass
+    assert client.ping()
+
+
+def test_a_fork_may_use_the_saver_of_its_parent(tmp_path: Path) -> None:
+    saver = RedisSaver(NOWHERE, connection_args={"retry": None, "retry_on_error": []})
+    pid = os.fork()
+    if pid == 0:
+        try:
+            saver.get_tuple(CONFIG)
+        except redis.ConnectionError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7

@@ -1,0 +1,147 @@
+"""What stays and in which steps the rest goes, without a server."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redis_ckpt import policies
+from redis_ckpt._codec import Header
+
+US = b"\x1f"
+
+
+def name(checkpoint_id: str, ns: str = "") -> bytes:
+    return ns.encode() + US + checkpoint_id.encode()
+
+
+def head(
+    parent: str = "", refs: str = "", deltas: str = "", root: str = "", run: str = "", version: str = "1"
+) -> Header:
+    return Header(
+        parent.encode(),
+        run.encode(),
+        root.encode(),
+        tuple(d.encode() for d in deltas.split()),
+        tuple(r.encode() + US + version.encode() for r in refs.split()),
+    )
+
+
+def test_the_newest_of_each_namespace_stays() -> None:
+    headers = {name("1"): head(), name("2"): head("1"), name("1", "sub"): head(), name("3", "sub"): head("1")}
+    assert policies.keep_latest(headers) == {name("2"), name("3", "sub")}
+
+
+def test_the_greatest_id_stays_whoever_came_last() -> None:
+    assert policies.keep_latest({name("9"): head(), name("10"): head(), name("2"): head()}) == {name("9")}
+
+
+def test_a_delta_channel_keeps_its_ancestors_down_to_its_value() -> None:
+    headers = {
+        name("1"): head(refs="log"),
+        name("2"): head("1", refs="log"),
+        name("3"): head("2", deltas="log"),
+        name("4"): head("3", deltas="log"),
+    }
+    assert policies.keep_latest(headers) == {name("2"), name("3"), name("4")}
+
+
+def test_each_delta_channel_is_followed_to_its_own_value() -> None:
+    headers = {
+        name("1"): head(refs="b"),
+        name("2"): head("1", refs="a", deltas="b"),
+        name("3"): head("2", deltas="a b"),
+    }
+    assert policies.keep_latest(headers) == set(headers)
+
+
+def test_a_delta_channel_without_any_value_keeps_the_chain_to_its_root() -> None:
+    headers = {name("1"): head(), name("2"): head("1", deltas="log"), name("3"): head("2", deltas="log")}
+    assert policies.keep_latest(headers) == set(headers)
+
+
+def test_another_branch_does_not_stay_for_a_delta_channel() -> None:
+    headers = {
+        name("1"): head(refs="log"),
+        name("2"): head("1", deltas="log"),
+        name("3"): head("1", deltas="log"),
+    }
+    assert policies.keep_latest(headers) == {name("1"), name("3")}
+
+
+def test_a_parent_chain_that_bites_its_tail_ends() -> None:
+    headers = {name("1"): head("2", deltas="x"), name("2"): head("1", deltas="x"), name("3"): head("3", deltas="x")}
+    assert policies.keep_latest(headers) == {name("3")}
+    assert policies.with_ancestors(headers, {name("2")}) == {name("1"), name("2")}
+
+
+def test_the_namespace_of_a_call_goes_with_the_root_that_started_it() -> None:
+    headers = {
+        name("1"): head(),
+        name("2"): head("1"),
+        name("15", "agent%3Aold"): head(root="1"),
+        name("25", "agent%3Anew"): head(root="2"),
+        name("15", "memory"): head(root="1"),
+    }
+    assert policies.keep_latest(headers) == {name("2"), name("25", "agent%3Anew"), name("15", "memory")}
+
+
+def test_a_call_whose_root_is_not_saved_stays() -> None:
+    headers = {name("1"): head(), name("15", "agent%3Ax"): head(root="12"), name("16", "tool%3Ay"): head()}
+    assert policies.keep_latest(headers) == set(headers)
+
+
+def test_runs_are_told_by_the_header() -> None:
+    headers = {name("1"): head(run="a"), name("2"): head(run="b"), name("3", "s"): head(run="a"), name("4"): head()}
+    assert policies.without_runs(headers, {b"a", b"zz"}) == {name("2"), name("4")}
+
+
+def test_a_blob_goes_with_the_last_checkpoint_that_refers_to_it() -> None:
+    thread = policies.Thread(b"1", b"3", {name("1"): head(refs="a b"), name("2"): head(refs="a"), name("3"): head()})
+    steps = list(policies.steps(thread, {name("3")}))
+    assert [(s.checkpoints, sorted(s.blobs), s.last) for s in steps] == [
+        ([name("1"), name("2")], [b"\x1fa\x1f1", b"\x1fb\x1f1"], True)
+    ]
+
+
+def test_nothing_to_remove_is_no_step() -> None:
+    thread = policies.Thread(b"1", b"1", {name("1"): head(refs="a")})
+    assert list(policies.steps(thread, {name("1")})) == []
+
+
+def test_orphans_go_unless_something_that_stays_refers_to_them() -> None:
+    orphans = {b"\x1fa\x1f1", b"\x1fold\x1f1"}
+    thread = policies.Thread(b"1", b"1", {name("1"): head(refs="a")}, orphans)
+    assert list(policies.steps(thread, {name("1")})) == [policies.Step([], [b"\x1fold\x1f1"], True)]
+
+
+HEADERS = st.dictionaries(
+    st.tuples(st.integers(1, 60).map(lambda n: f"{n:03}"), st.sampled_from(["", "s"])).map(lambda t: name(*t)),
+    st.builds(
+        lambda refs, version: head(refs=" ".join(sorted(refs)), version=str(version)),
+        st.sets(st.sampled_from("abcd")),
+        st.integers(1, 3),
+    ),
+    max_size=40,
+)
+
+
+@given(HEADERS, st.data(), st.integers(1, 7))
+def test_after_any_step_no_blob_that_something_needs_is_gone_and_none_is_left_over(
+    headers: dict[bytes, Header], data: st.DataObject, size: int
+) -> None:
+    kept = data.draw(st.sets(st.sampled_from(sorted(headers)))) if headers else set()
+    stored = {blob for n, h in headers.items() for blob in policies.blob_fields(n, h)}
+    left = dict(headers)
+    before, policies.STEP_ITEMS = policies.STEP_ITEMS, size
+    try:
+        steps = list(policies.steps(policies.Thread(b"1", b"", dict(headers)), kept))
+    finally:
+        policies.STEP_ITEMS = before
+    for step in steps:
+        for gone in step.checkpoints:
+            del left[gone]
+        stored -= set(step.blobs)
+        assert stored == {blob for n, h in left.items() for blob in policies.blob_fields(n, h)}
+    assert set(left) == kept
+    assert [s.last for s in steps] == [False] * (len(steps) - 1) + [True] * bool(steps)

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import redis
 import redis.asyncio
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import BusyLoadingError, ReadOnlyError, ResponseError
+from redis.exceptions import BusyLoadingError, ReadOnlyError, RedisClusterException, ResponseError
 
 from redis_ckpt._flow import Call, Command, Plain, Reply, Scan, Trip
 from redis_ckpt.errors import ClosedError
@@ -113,11 +113,15 @@ def is_async(client: Any) -> bool:
 
 
 def _error_replies(client: Any) -> tuple[type[Exception], ...]:
-    """The classes that stand for an error reply: valkey-py has its own."""
-    for base in type(client).__mro__:
-        if base.__module__.partition(".")[0] == "valkey":
-            return (ResponseError, importlib.import_module("valkey.exceptions").ResponseError)
-    return (ResponseError,)
+    """The classes that stand for an error reply: valkey-py has its own.
+
+    A cluster client says some things itself before it asks a server, such as that keys lie in different slots.
+    """
+    errors: tuple[type[Exception], ...] = (ResponseError, RedisClusterException)
+    if any(base.__module__.partition(".")[0] == "valkey" for base in type(client).__mro__):
+        theirs = importlib.import_module("valkey.exceptions")
+        errors += (theirs.ResponseError, theirs.ValkeyClusterException)
+    return errors
 
 
 def _words(command: Command) -> tuple[Any, ...]:

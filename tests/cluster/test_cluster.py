@@ -1,0 +1,104 @@
+"""A thread is one slot, so everything works on a cluster; what spans threads goes to every primary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+
+from redis_ckpt import RedisSaver
+from tests.cluster.servers import Cluster
+from tests.savers import IDS, Facade, cfg, ids, put, values, writes
+
+THREADS = [f"thread-{n}" for n in range(12)]
+
+
+def test_every_operation_works_over_threads_of_all_nodes(on_cluster: Facade, cluster: Cluster) -> None:
+    for thread in THREADS:
+        put(on_cluster, 1, t=thread, a=thread, meta={"run_id": "run"})
+        put(on_cluster, 2, t=thread, parent=1, a=thread + "!", meta={"run_id": "other"})
+        on_cluster.put_writes(cfg(thread, "", IDS[2]), [("x", thread)], "task")
+    assert all(list(node.raw().scan_iter(match="*")) for node in cluster.nodes)
+    for thread in THREADS:
+        found = on_cluster.get_tuple(cfg(thread))
+        assert values(found) == {"a": thread + "!"}
+        assert writes(found) == [("task", "x", thread)]
+        assert ids(on_cluster.list(cfg(thread))) == [IDS[2], IDS[1]]
+    assert sorted(info.thread_id for info in on_cluster.threads()) == sorted(THREADS)
+    assert len(on_cluster.list(None)) == 2 * len(THREADS)
+    on_cluster.delete_for_runs(["run"])
+    assert ids(on_cluster.list(None)) == [IDS[2]] * len(THREADS)
+    on_cluster.prune(THREADS)
+    on_cluster.prune(THREADS[:6], strategy="delete")
+    for thread in THREADS[6:]:
+        on_cluster.delete_thread(thread)
+    assert [key for key in cluster.keys() if b":run:" not in key] == []
+
+
+def test_a_thread_is_copied_between_nodes(on_cluster: Facade, cluster: Cluster) -> None:
+    for n in range(300):
+        put(on_cluster, f"{IDS[1]}-{n:03}", t="source", ns="" if n % 2 else "sub:1", a=n, vers={"a": n})
+    on_cluster.put_writes(cfg("source", "", f"{IDS[1]}-299"), [("x", 1)], "task")
+    for target in THREADS:
+        on_cluster.copy_thread("source", target)
+        listed = on_cluster.list({"configurable": {"thread_id": target}})
+        assert [t.checkpoint["channel_values"]["a"] for t in listed] == list(range(299, -1, -1))
+        assert writes(on_cluster.get_tuple(cfg(target))) == [("task", "x", 1)]
+        with pytest.raises(ValueError, match="has checkpoints"):
+            on_cluster.copy_thread("source", target)
+    on_cluster.copy_thread("missing", "nowhere")
+    assert on_cluster.list(cfg("nowhere")) == []
+
+
+def test_scripts_that_a_node_has_forgotten_are_loaded_again(on_cluster: Facade, cluster: Cluster) -> None:
+    for n, thread in enumerate(THREADS):
+        for node in cluster.nodes:
+            node.raw().script_flush()
+        put(on_cluster, n % 9, t=thread, a=n, meta={"run_id": f"r{n}"})
+        assert values(on_cluster.get_tuple(cfg(thread))) == {"a": n}
+
+
+def test_a_client_for_one_server_works_where_a_proxy_hides_a_cluster(cluster: Cluster) -> None:
+    """Every key of a thread lies in one slot: a plain client that is led to the right node never sees CROSSSLOT."""
+    saver = RedisSaver(redis_client=_Led(cluster))
+    put(saver, 1, t="x", a=1)
+    saver.put_writes(cfg("x", "", IDS[1]), [("y", 2)], "task")
+    assert values(saver.get_tuple(cfg("x"))) == {"a": 1}
+    saver.copy_thread("x", "y")
+    saver.prune(["x"])
+    saver.delete_thread("x")
+    assert values(saver.get_tuple(cfg("y"))) == {"a": 1}
+
+
+class _Led(redis.Redis):
+    """A client of one server that looks up the node of a command's first key, as a proxy would."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(port=cluster.port)
+        self._cluster = cluster.client()
+
+    def pipeline(self, transaction: bool = True) -> Any:  # type: ignore[override]
+        return _LedPipeline(self)
+
+    def execute_command(self, *args: object, **options: object) -> object:
+        key = args[3] if args[0] == "EVALSHA" else args[1]
+        node = self._cluster.get_node_from_key(key)
+        assert node is not None
+        if args[0] == "SCRIPT LOAD":
+            return self._cluster.execute_command(*args)
+        return node.redis_connection.execute_command(*args, **options)
+
+
+class _LedPipeline:
+    """Sends what is queued one after another."""
+
+    def __init__(self, client: _Led) -> None:
+        self._client = client
+        self._queue: list[tuple[object, ...]] = []
+
+    def execute_command(self, *args: object) -> None:
+        self._queue.append(args)
+
+    def execute(self, raise_on_error: bool) -> list[object]:
+        return [self._client.execute_command(*args) for args in self._queue]

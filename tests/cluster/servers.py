@@ -37,7 +37,7 @@ class Cluster:
     def _is_ready(self, node: Server) -> bool:
         info = node.raw().execute_command("CLUSTER INFO")
         text = info if isinstance(info, dict) else dict(line.split(":") for line in info.decode().split("\r\n") if line)
-        return text["cluster_state"] == "ok" and text["cluster_known_nodes"] == "3"
+        return bool(text["cluster_state"] == "ok" and text["cluster_known_nodes"] == "3")
 
     @property
     def port(self) -> int:
@@ -50,7 +50,7 @@ class Cluster:
         for node in self.nodes:
             node.raw().flushall()
 
-    def keys(self) -> list[bytes]:
+    def stored(self) -> list[bytes]:
         return sorted(key for node in self.nodes for key in node.raw().scan_iter(match="*"))
 
     def stop(self) -> None:

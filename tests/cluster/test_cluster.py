@@ -33,7 +33,7 @@ def test_every_operation_works_over_threads_of_all_nodes(on_cluster: Facade, clu
     on_cluster.prune(THREADS[:6], strategy="delete")
     for thread in THREADS[6:]:
         on_cluster.delete_thread(thread)
-    assert [key for key in cluster.keys() if b":run:" not in key] == []
+    assert [key for key in cluster.stored() if b":run:" not in key] == []
 
 
 def test_a_thread_is_copied_between_nodes(on_cluster: Facade, cluster: Cluster) -> None:

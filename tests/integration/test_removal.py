@@ -39,7 +39,8 @@ def steps(saver: Any, count: int, *, ns: str = "", meta: dict[str, Any] | None =
             "versions_seen": {},
             "updated_channels": None,
         }
-        saver.put(cfg("t", ns, ids[-1] if ids else None), checkpoint, {"source": "loop", "step": n, **(meta or {})}, new)
+        metadata = {"source": "loop", "step": n, **(meta or {})}
+        saver.put(cfg("t", ns, ids[-1] if ids else None), checkpoint, metadata, new)
         ids.append(checkpoint_id)
     return ids
 
@@ -213,12 +214,12 @@ def test_a_thread_deleted_and_made_anew_between_plan_and_step_is_not_touched(blo
                 put(blocking, n, a=n * 10)
 
     runs = {b"none"}
-    keep = lambda headers: policies.without_runs(headers, runs) - {b"\x1f" + IDS[1].encode()}  # noqa: E731
-    tries = []
+    tries: list[int] = []
 
     def keep_once(headers: Any) -> Any:
         tries.append(1)
-        return keep(headers) if len(tries) == 1 else set(headers)
+        kept = policies.without_runs(headers, runs)
+        return kept - {b"\x1f" + IDS[1].encode()} if len(tries) == 1 else kept
 
     run(primed(remove.remove_all_but(b"ckpt", "t", keep_once)), _between_trips(blocking, meddle))
     assert [t.checkpoint["channel_values"] for t in blocking.list(cfg("t"))] == [{"a": 20}, {"a": 10}]
@@ -255,16 +256,15 @@ def steps_on(saver: Any, parent: str) -> list[str]:
     return [checkpoint_id]
 
 
-def test_a_thread_that_never_rests_ends_in_a_clear_error(
-    blocking: RedisSaver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_that_never_rests_ends_in_a_clear_error(blocking: RedisSaver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remove, "MOST_TRIES", 5)
     ids = steps(blocking, 3)
+
+    def meddle(trip: int) -> None:
+        steps_on(blocking, ids[-1])
+
     with pytest.raises(Exception, match="changed 5 times while it was being pruned"):
-        run(
-            primed(remove.prune(b"ckpt", ["t"], "keep_latest")),
-            _between_trips(blocking, lambda trip: steps_on(blocking, ids[-1]) and None),
-        )
+        run(primed(remove.prune(b"ckpt", ["t"], "keep_latest")), _between_trips(blocking, meddle))
     assert blocking.get_tuple(cfg("t")) is not None
 
 

@@ -136,7 +136,7 @@ async def test_a_blocking_call_inside_the_loop_is_refused_at_once(fake: AsyncRed
         lambda: fake.delete_thread("t"),
     ):
         with pytest.raises(RuntimeError, match="await the method with an 'a'"):
-            call()
+            call()  # type: ignore[no-untyped-call]
     await fake.adelete_thread("t")
     assert await asyncio.to_thread(fake.get_tuple, CONFIG) is None
 

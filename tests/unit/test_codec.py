@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langgraph.checkpoint.base import CheckpointMetadata
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from redis_ckpt import _codec as codec
@@ -36,9 +37,8 @@ def checkpoint(**parts: Any) -> Any:
 
 
 def encode(parts: Any, config: Any = None, metadata: Any = None, new: Any = None) -> codec.Encoded:
-    return codec.encode_checkpoint(
-        SERDE, config or {"configurable": {"thread_id": "t"}}, parts, metadata or {}, new or {}
-    )
+    where: Any = config or {"configurable": {"thread_id": "t"}}
+    return codec.encode_checkpoint(SERDE, where, parts, metadata or CheckpointMetadata(), new or {})
 
 
 def decode(record: bytes) -> dict[str, Any]:
@@ -142,7 +142,8 @@ def test_a_checkpoint_that_lacks_keys_comes_back_without_them() -> None:
     assert "updated_channels" not in decode(encode(parts).record)
 
 
-def test_huge_versions_come_back(version: int = 2**63 + 1) -> None:
+def test_huge_versions_come_back() -> None:
+    version = 2**63 + 1
     assert decode(encode(checkpoint(channel_versions={"a": version})).record)["channel_versions"] == {"a": version}
 
 
@@ -151,16 +152,23 @@ def test_a_channel_name_with_a_lone_surrogate_is_refused_as_the_serialiser_refus
         encode(checkpoint(channel_versions={"\ud800": 1}, channel_values={"\ud800": 5}), new={"\ud800": 1})
 
 
-@pytest.mark.parametrize("what", ["the value of channel 'bad'", "the write to channel 'bad'", "the metadata"])
-def test_what_cannot_be_serialised_is_named(what: str) -> None:
-    bad = object()
+BAD = object()
+
+
+@pytest.mark.parametrize(
+    ("what", "encoding"),
+    [
+        ("the write to channel 'bad'", lambda: codec.encode_write(SERDE, "bad", "", BAD)),
+        ("the metadata", lambda: encode(checkpoint(), metadata={"x": BAD})),
+        (
+            "the value of channel 'bad'",
+            lambda: encode(checkpoint(channel_values={"bad": BAD}, channel_versions={"bad": 1}), new={"bad": 1}),
+        ),
+    ],
+)
+def test_what_cannot_be_serialised_is_named(what: str, encoding: Any) -> None:
     with pytest.raises(TypeError, match=what):
-        if "write" in what:
-            codec.encode_write(SERDE, "bad", "", bad)
-        elif "metadata" in what:
-            encode(checkpoint(), metadata={"x": bad})
-        else:
-            encode(checkpoint(channel_values={"bad": bad}, channel_versions={"bad": 1}), new={"bad": 1})
+        encoding()
 
 
 @pytest.mark.parametrize("record", [b"9rest", b"2", b"\xff", b""])

@@ -147,5 +147,5 @@ def test_a_walk_refuses_a_record_of_a_newer_format() -> None:
 
     config = {"configurable": {"thread_id": "t"}}
     flow = delta_channel_history(b"p", JsonPlusSerializer(), config, ["x"])  # type: ignore[arg-type]
-    with pytest.raises(StorageVersionError, match="'9'.*'1'"):
+    with pytest.raises(StorageVersionError, match=r"'9'.*'1'"):
         run(primed(flow), Scripted([[b"9..."]]))

@@ -1,0 +1,107 @@
+"""What was stored once can be read for ever: dumps of every stored format, read back by the newest code.
+
+A dump is made by `python -m tests.integration.test_golden NAME`, once for each format, and never again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import fakeredis
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.types import Interrupt, Send
+
+from redis_ckpt import RedisSaver
+from tests.savers import IDS, cfg, put
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+DUMPS = sorted(GOLDEN.glob("*.json"))
+VERSIONS: dict[str, Any] = {"messages": 3 << 29, "text": "00000000000000000000000000000002.0.5", "half": 1.5, "gone": 2}
+COUNTERS = {"counters_since_delta_snapshot": {"log": [1, 1]}}
+
+
+def fill(saver: RedisSaver) -> None:
+    """One thread with every kind of record."""
+    messages = [HumanMessage("hello", id="1"), AIMessage("", id="2", tool_calls=[{"name": "f", "args": {}, "id": "c"}])]
+    put(saver, 1, a=1, vers={"a": 1, "log": 1}, meta={"run_id": "r:1", "parents": {"": "x"}})
+    put(saver, 1, a=2, vers={"a": 2, "log": 1}, meta={"run_id": "r:1"})  # replaces: leaves an orphan
+    values: dict[str, Any] = {"messages": messages, "text": "x\0é", "half": b"\x00\xff"}
+    put(saver, 2, parent=1, vers={**VERSIONS, "log": 2}, new={**VERSIONS}, meta=COUNTERS, **values)
+    put(saver, 3, ns="sub:1|deep:2", log=_DeltaSnapshot([1, 2]), vers={"log": 7}, meta={"parents": {"": IDS[2]}})
+    config = cfg("t", "", IDS[2])
+    saver.put_writes(config, [("messages", messages[1]), ("__pregel_tasks", Send("n", {"k": 1}))], "task:a", "~pull, b")
+    saver.put_writes(config, [("__interrupt__", [Interrupt("ok?", id="i")])], "task b", "~pull, a")
+    old: Any = {
+        "v": 1,
+        "id": IDS[4],
+        "ts": "2024",
+        "channel_values": {"a": 4},
+        "channel_versions": {"a": 4},
+        "versions_seen": {},
+        "pending_sends": [],
+    }
+    saver.put(cfg("t", "old", None), old, {"source": "input", "step": -1}, {"a": 4})
+
+
+def plain(found: CheckpointTuple) -> Any:
+    """A tuple as text that tells types apart."""
+    return repr(
+        (found.config, sorted(found.checkpoint.items()), found.metadata, found.parent_config, found.pending_writes)
+    )
+
+
+def dump(client: Any) -> dict[str, Any]:
+    def text(raw: bytes) -> str:
+        return base64.b64encode(raw).decode()
+
+    keys: dict[str, Any] = {}
+    for key in sorted(client.scan_iter(match="ckpt:{*")):
+        if client.type(key) == b"hash":
+            keys[text(key)] = {text(f): text(v) for f, v in sorted(client.hgetall(key).items()) if f != b"epoch"}
+        else:
+            keys[text(key)] = [text(m) for m in client.zrange(key, 0, -1)]
+    return keys
+
+
+def load(client: Any, keys: dict[str, Any]) -> None:
+    for key, entries in keys.items():
+        name = base64.b64decode(key)
+        if isinstance(entries, dict):
+            client.hset(name, mapping={base64.b64decode(f): base64.b64decode(v) for f, v in entries.items()})
+        else:
+            client.zadd(name, {base64.b64decode(m): 0 for m in entries})
+
+
+def test_there_is_a_dump_of_every_format() -> None:
+    assert [d.stem for d in DUMPS] == ["format-1"]
+
+
+@pytest.mark.parametrize("path", DUMPS, ids=lambda p: p.stem)
+def test_a_dump_reads_as_it_was_put(path: Path) -> None:
+    client = fakeredis.FakeRedis()
+    load(client, json.loads(path.read_text("utf-8")))
+    fresh = fakeredis.FakeRedis(server=fakeredis.FakeServer())
+    with RedisSaver(redis_client=client) as saver, RedisSaver(redis_client=fresh) as now:
+        fill(now)
+        listed = [plain(t) for t in saver.list({"configurable": {"thread_id": "t"}})]
+        assert len(listed) == 4
+        assert listed == [plain(t) for t in now.list({"configurable": {"thread_id": "t"}})]
+        put(saver, 5, parent=2, a=5, vers={"a": 5, "log": 2}, meta=COUNTERS)
+        saver.prune(["t"])
+        assert len(list(saver.list(cfg("t")))) == 3  # the head, and the chain of its delta channel
+
+
+if __name__ == "__main__":
+    made = fakeredis.FakeRedis()
+    with RedisSaver(redis_client=made) as filled:
+        fill(filled)
+    target = GOLDEN / f"{sys.argv[1]}.json"
+    assert not target.exists(), "a dump is made once"
+    target.write_text(json.dumps(dump(made), indent=1) + "\n", "utf-8")

@@ -20,8 +20,10 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from typing_extensions import Self
 
 from redis_ckpt import _scripts, _versions
+from redis_ckpt._client import Source
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import check_prefix
 from redis_ckpt._ops import copying, history, listing, read, remove, write
@@ -32,12 +34,30 @@ T = TypeVar("T")
 
 
 class RedisSaverBase(BaseCheckpointSaver[Any]):
-    """What `RedisSaver` and `AsyncRedisSaver` share."""
+    """What `RedisSaver` and `AsyncRedisSaver` share; their docstrings say what the arguments mean."""
 
-    def __init__(self, *, prefix: str, serde: SerializerProtocol | None) -> None:
+    def __init__(
+        self,
+        redis_url: str | None = None,
+        *,
+        redis_client: Any = None,
+        connection_args: Mapping[str, Any] | None = None,
+        prefix: str = "ckpt",
+        serde: SerializerProtocol | None = None,
+    ) -> None:
         super().__init__(serde=serde)
         self._prefix = check_prefix(prefix)
         self._runs = write.RecentRuns()
+        self._connect(Source(redis_url, redis_client, connection_args))
+
+    @classmethod
+    def from_url(cls, redis_url: str, **options: Any) -> Self:
+        """The constructor, under the name that redis-py has for it."""
+        return cls(redis_url, **options)
+
+    @abstractmethod
+    def _connect(self, source: Source) -> None:
+        """Make the wire; clones of the saver will share it."""
 
     @abstractmethod
     def _run(self, flow: Flow[T]) -> T:

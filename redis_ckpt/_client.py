@@ -12,7 +12,7 @@ import importlib
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import redis
@@ -31,31 +31,6 @@ SCHEMES = ("redis://", "rediss://", "unix://", "embedded://")
 RETRIES = 5  # with the back-off below about two seconds in all; every script is safe to repeat
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 0.05, 1.0
 MAX_CONNECTIONS = 64  # of one event loop; further calls wait for a free one instead of failing
-
-
-def _place(
-    redis_url: str | None, connection_args: Mapping[str, Any] | None
-) -> tuple[str, dict[str, Any], EmbeddedServer | None]:
-    """Where a client of our own connects: the URL, its options, and the server that was started for it."""
-    if redis_url is None:
-        raise ValueError("pass redis_url or redis_client")
-    options = url_options(redis_url, connection_args)
-    if redis_url.startswith("embedded://"):
-        from redis_ckpt import embedded  # only where it is asked for: it needs a Unix
-
-        server = embedded.from_url(redis_url)
-        return server.url, options, server
-    return redis_url, options, None
-
-
-def check_source(redis_url: str | None, client: Any, connection_args: Mapping[str, Any] | None) -> None:
-    """One of the two says where to connect.
-
-    Raises:
-        ValueError: Both do, or options are given that would be ignored.
-    """
-    if client is not None and (redis_url is not None or connection_args is not None):
-        raise ValueError("pass redis_url (with connection_args) or redis_client, not both")
 
 
 def url_options(redis_url: str, connection_args: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -147,33 +122,68 @@ def _next_scan(reply: Any, node: int, nodes: int) -> list[Any]:
     return [(node + 1, 0) if node + 1 < nodes else None, keys]
 
 
-class SyncWire:
-    """Sends trips over a blocking client. Threads may share it."""
+class Source(NamedTuple):
+    """Where a saver connects: a URL with options, or a client that was given."""
 
-    def __init__(
-        self, owner: str, redis_url: str | None, client: Any, connection_args: Mapping[str, Any] | None
-    ) -> None:
-        check_source(redis_url, client, connection_args)
+    redis_url: str | None
+    redis_client: Any
+    connection_args: Mapping[str, Any] | None
+
+
+class _Wire:
+    """What both kinds of wire know of their source.
+
+    Raises:
+        ValueError: There is no source, or more than one, or it is unsound: see `url_options`, `refuse_decoding`.
+    """
+
+    def __init__(self, owner: str, source: Source) -> None:
+        url, client, connection_args = source
+        if client is not None and (url is not None or connection_args is not None):
+            raise ValueError("pass redis_url (with connection_args) or redis_client, not both")
+        if client is None and url is None:
+            raise ValueError("pass redis_url or redis_client")
         self._owner = owner
-        self._closed = False
         self._own = client is None
+        self._closed = False
         self._server: EmbeddedServer | None = None
-        if client is None:
-            url, options, self._server = _place(redis_url, connection_args)
-            retry = _retrying(importlib.import_module("redis.retry").Retry)
-            # threads are the caller's to bound: no limit of our own that fails where a wait would do
-            client = redis.Redis.from_url(url, **{"max_connections": 2**31, **retry, **options})
-        elif is_async(client):
-            raise TypeError("RedisSaver takes a blocking client; for an asyncio client use AsyncRedisSaver")
+        if url is not None:
+            self._options = url_options(url, connection_args)
+            if url.startswith("embedded://"):
+                from redis_ckpt import embedded  # only where it is asked for: it needs a Unix
+
+                self._server = embedded.from_url(url)
+                url = self._server.url
+        self._url = url or ""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(self._owner)
+
+    def _know(self, client: Any) -> None:
+        """Learn from a client, before its first use, what kind it is."""
         refuse_decoding(client)
-        self._client = client
         self._errors = _error_replies(client)
         self._cluster = _is_cluster(client)
 
+
+class SyncWire(_Wire):
+    """Sends trips over a blocking client. Threads may share it."""
+
+    def __init__(self, owner: str, source: Source) -> None:
+        super().__init__(owner, source)
+        self._client = client = source.redis_client
+        if client is None:
+            retry = _retrying(importlib.import_module("redis.retry").Retry)
+            # threads are the caller's to bound: no limit of our own that fails where a wait would do
+            self._client = redis.Redis.from_url(self._url, **{"max_connections": 2**31, **retry, **self._options})
+        elif is_async(client):
+            raise TypeError("RedisSaver takes a blocking client; for an asyncio client use AsyncRedisSaver")
+        self._know(self._client)
+
     def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
-        if self._closed:
-            raise ClosedError(self._owner)
+        self._check_open()
         if len(trip) == 1 or self._cluster:
             return [self._one(command) for command in trip]
         pipe = self._client.pipeline(transaction=False)
@@ -204,30 +214,22 @@ class SyncWire:
             self._server.close()
 
 
-class AsyncWire:
+class AsyncWire(_Wire):
     """Sends trips over asyncio clients, one for each event loop that uses it."""
 
-    def __init__(
-        self, owner: str, redis_url: str | None, client: Any, connection_args: Mapping[str, Any] | None
-    ) -> None:
-        check_source(redis_url, client, connection_args)
-        self._owner = owner
-        self._closed = False
-        self._own = client is None
-        self._server: EmbeddedServer | None = None
+    def __init__(self, owner: str, source: Source) -> None:
+        super().__init__(owner, source)
         self._lock = threading.Lock()
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
+        client = source.redis_client
         if client is None:
-            url, options, self._server = _place(redis_url, connection_args)
-            self._make: Callable[[], Any] = _async_maker(url, options)
+            self._make: Callable[[], Any] = _async_maker(self._url, self._options)
             client = self._make()  # no connection yet; shows what kind of client it is, and that the URL is sound
         elif not is_async(client):
             raise TypeError("AsyncRedisSaver takes an asyncio client; for a blocking client use RedisSaver")
         else:
             self._make = _given_once(client)
-        refuse_decoding(client)
-        self._errors = _error_replies(client)
-        self._cluster = _is_cluster(client)
+        self._know(client)
 
     def _client(self) -> Any:
         loop = asyncio.get_running_loop()
@@ -241,8 +243,7 @@ class AsyncWire:
 
     async def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
-        if self._closed:
-            raise ClosedError(self._owner)
+        self._check_open()
         client = self._client()
         if len(trip) == 1 or self._cluster:
             return [await self._one(client, command) for command in trip]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
-from langgraph.checkpoint.serde.base import SerializerProtocol
 from typing_extensions import Self
 
 from redis_ckpt._base import RedisSaverBase
-from redis_ckpt._client import AsyncWire, Portal, run_on
+from redis_ckpt._client import AsyncWire, Portal, Source, run_on
 from redis_ckpt._flow import Flow, arun, primed
 
 T = TypeVar("T")
@@ -41,17 +40,8 @@ class AsyncRedisSaver(RedisSaverBase):
     Cost: none: the first use connects. `embedded://` starts its server here.
     """
 
-    def __init__(
-        self,
-        redis_url: str | None = None,
-        *,
-        redis_client: Any = None,
-        connection_args: Mapping[str, Any] | None = None,
-        prefix: str = "ckpt",
-        serde: SerializerProtocol | None = None,
-    ) -> None:
-        super().__init__(prefix=prefix, serde=serde)
-        self._wire = AsyncWire("AsyncRedisSaver", redis_url, redis_client, connection_args)
+    def _connect(self, source: Source) -> None:
+        self._wire = AsyncWire("AsyncRedisSaver", source)
         self._home = _Home()
 
     @classmethod
@@ -60,11 +50,6 @@ class AsyncRedisSaver(RedisSaverBase):
         """A saver that is closed at the end of the `async with` block; the options are the constructor's."""
         async with cls(redis_url, **options) as saver:
             yield saver
-
-    @classmethod
-    def from_url(cls, redis_url: str, **options: Any) -> Self:
-        """The constructor, under the name that redis-py has for it."""
-        return cls(redis_url, **options)
 
     async def _arun(self, flow: Flow[T]) -> T:
         self._home.loop = asyncio.get_running_loop()

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
-from langgraph.checkpoint.serde.base import SerializerProtocol
 from typing_extensions import Self
 
 from redis_ckpt._base import RedisSaverBase
-from redis_ckpt._client import SyncWire
+from redis_ckpt._client import Source, SyncWire
 from redis_ckpt._flow import Flow, primed, run
 
 T = TypeVar("T")
@@ -40,17 +39,8 @@ class RedisSaver(RedisSaverBase):
     Cost: none: the first use connects. `embedded://` starts its server here.
     """
 
-    def __init__(
-        self,
-        redis_url: str | None = None,
-        *,
-        redis_client: Any = None,
-        connection_args: Mapping[str, Any] | None = None,
-        prefix: str = "ckpt",
-        serde: SerializerProtocol | None = None,
-    ) -> None:
-        super().__init__(prefix=prefix, serde=serde)
-        self._wire = SyncWire("RedisSaver", redis_url, redis_client, connection_args)
+    def _connect(self, source: Source) -> None:
+        self._wire = SyncWire("RedisSaver", source)
 
     @classmethod
     @contextmanager
@@ -58,11 +48,6 @@ class RedisSaver(RedisSaverBase):
         """A saver that is closed at the end of the `with` block; the options are the constructor's."""
         with cls(redis_url, **options) as saver:
             yield saver
-
-    @classmethod
-    def from_url(cls, redis_url: str, **options: Any) -> Self:
-        """The constructor, under the name that redis-py has for it."""
-        return cls(redis_url, **options)
 
     def _run(self, flow: Flow[T]) -> T:
         return run(primed(flow), self._wire.send)

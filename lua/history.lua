@@ -36,7 +36,11 @@ if first then
     field = redis.call('ZREVRANGEBYLEX', order, '(' .. ns .. '\255', '[' .. ns, 'LIMIT', 0, 1)[1]
   end
   local record = field and redis.call('HGET', checkpoints, field)
-  if not record then return false end
+  if not record then
+    local lost = field and redis.call('ZSCORE', order, field)
+      or redis.call('EXISTS', order) == 0 and redis.call('EXISTS', checkpoints) == 1
+    return lost and {id, -1} or false
+  end
   id = header(record)
   if not id then return {record} end
 end
@@ -48,6 +52,7 @@ while id ~= '' and left > 0 and most > 0 and looked_at < MOST_WRITES and not see
   local field = ns .. id
   local record = redis.call('HGET', checkpoints, field)
   if not record then
+    if redis.call('ZSCORE', order, field) then return {id, -1} end
     id = ''
     break
   end

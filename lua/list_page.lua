@@ -50,6 +50,10 @@ while #fields < size and (own[i] or all[j]) do
   end
 end
 
+-- The order is lost: one item without a record says so.
+if #fields == 0 and redis.call('EXISTS', order) == 0 and redis.call('EXISTS', checkpoints) == 1 then
+  return {0, 1, string.sub(own_low, 2), false, 0}
+end
 local records = sliced('HMGET', checkpoints, fields)
 local reply, names, seen = {writes_intact(), #fields}, {}, {}
 for k = 1, #fields do

@@ -10,8 +10,9 @@
 -- ARGV[2]  field      ns US id
 -- ARGV[3]  member     MARK id US ns, or nothing for the root namespace
 -- ARGV[4]  record     the checkpoint record
--- ARGV[5]  emptied    how many channels have a new version but no value
--- ARGV[6..]           their refs (channel US version), then ref, blob record, ref, blob record ...
+-- ARGV[5]  epoch      where the count of changes begins if this is the thread's first checkpoint
+-- ARGV[6]  emptied    how many channels have a new version but no value
+-- ARGV[7..]           their refs (channel US version), then ref, blob record, ref, blob record ...
 --
 -- Returns  1 when stored, or the refs that the record names, that were not sent and that are not
 --          stored: then nothing was written, and the caller sends once more with them
@@ -21,8 +22,9 @@
 --- @include lib/sliced
 --- @include lib/deadline
 --- @include lib/header
-local deadline, field, member, record, emptied = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local first_emptied, first_pair = 6, 6 + emptied
+local deadline, field, member, record, epoch, emptied =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+local first_emptied, first_pair = 7, 7 + emptied
 local ns = string.sub(field, 1, string.find(field, US, 1, true))
 
 local sent, fields = {}, {}
@@ -64,11 +66,10 @@ if old and old ~= record then
   redis.call('HSET', checkpoints, 'orphans', orphans)
 end
 redis.call('HSET', checkpoints, field, record)
--- The epoch tells a planner whether anything changed since it looked. It begins with the time, so that
+-- The epoch tells a planner whether anything changed since it looked. It begins at random, so that
 -- a thread that was deleted and made anew never has an epoch of its former life.
 if redis.call('HINCRBY', checkpoints, 'epoch', 1) == 1 then
-  local now = redis.call('TIME')
-  redis.call('HSET', checkpoints, 'epoch', now[1] .. string.format('%06d', tonumber(now[2])))
+  redis.call('HSET', checkpoints, 'epoch', epoch)
 end
 if member == '' then
   redis.call('ZADD', order, 0, field)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import importlib
 import threading
-import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -220,8 +220,8 @@ class AsyncWire(_Wire):
     def __init__(self, owner: str, source: Source) -> None:
         super().__init__(owner, source)
         self._lock = threading.Lock()
-        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
-        client = source.redis_client
+        self._clients: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[None, None] | None]] = {}
+        client = self._given = source.redis_client
         if client is None:
             self._make: Callable[[], Any] = _async_maker(self._url, self._options)
             client = self._make()  # no connection yet; shows what kind of client it is, and that the URL is sound
@@ -231,20 +231,33 @@ class AsyncWire(_Wire):
             self._make = _given_once(client)
         self._know(client)
 
-    def _client(self) -> Any:
+    async def _client(self) -> Any:
         loop = asyncio.get_running_loop()
         try:
-            return self._clients[loop]
+            return self._clients[loop][0]
         except KeyError:
             with self._lock:
-                if loop not in self._clients:
-                    self._clients[loop] = self._make()
-                return self._clients[loop]
+                client = self._make()
+                for gone in [known for known in self._clients if known.is_closed()]:
+                    del self._clients[gone]
+            keeper = None if client is self._given else self._closed_with_loop(client)
+            self._clients[loop] = client, keeper
+            if keeper is not None:
+                await keeper.asend(None)  # does not wait; from here on the loop knows it
+            return client
+
+    async def _closed_with_loop(self, client: Any) -> AsyncGenerator[None, None]:
+        """Closes the client when its loop ends: `asyncio.run` closes the async generators that were begun on it."""
+        try:
+            yield
+        finally:
+            self._clients.pop(asyncio.get_running_loop(), None)
+            await client.aclose()
 
     async def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
         self._check_open()
-        client = self._client()
+        client = await self._client()
         if len(trip) == 1 or self._cluster:
             return [await self._one(client, command) for command in trip]
         pipe = client.pipeline(transaction=False)
@@ -270,16 +283,21 @@ class AsyncWire(_Wire):
     async def aclose(self) -> None:
         """Close what this wire has opened; a client that was given stays open."""
         self._closed = True
-        if self._own:
-            here = asyncio.get_running_loop()
-            for loop, client in list(self._clients.items()):
-                if loop is here:
-                    await client.aclose()
-                elif loop.is_running():
-                    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(client.aclose(), loop))
-            self._clients.clear()
+        here = asyncio.get_running_loop()
+        for loop, (_, keeper) in list(self._clients.items()):
+            if keeper is None:
+                continue
+            if loop is here:
+                await keeper.aclose()
+            elif loop.is_running():
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_finish(keeper), loop))
+        self._clients.clear()
         if self._server is not None:
             await asyncio.to_thread(self._server.close)
+
+
+async def _finish(keeper: AsyncGenerator[None, None]) -> None:
+    await keeper.aclose()
 
 
 def _async_maker(redis_url: str, options: dict[str, Any]) -> Callable[[], Any]:
@@ -310,7 +328,9 @@ def _given_once(client: Any) -> Callable[[], Any]:
             )
         kwargs = dict(pool.connection_kwargs)
         copied = type(pool)(connection_class=pool.connection_class, max_connections=pool.max_connections, **kwargs)
-        return type(client)(connection_pool=copied)
+        twin = type(client)(connection_pool=copied)
+        twin.auto_close_connection_pool = True  # nobody else closes it
+        return twin
 
     return make
 
@@ -341,7 +361,7 @@ def run_on(loop: asyncio.AbstractEventLoop, work: Awaitable[Any]) -> Any:
     while True:
         try:
             return future.result(timeout=1)
-        except TimeoutError:
+        except FutureTimeoutError:  # before Python 3.11 not the built-in one
             if future.done():
                 raise
             if not loop.is_running():

@@ -6,6 +6,7 @@ A function's parameters are its script's ARGV; the header of the script says wha
 from __future__ import annotations
 
 import hashlib
+import random
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -31,6 +32,7 @@ NAMES = (
 )
 
 NO_DEADLINE = 0
+_bits = random.SystemRandom().getrandbits
 
 _INCLUDE = re.compile(r"^--- @include (lib/\w+)$", re.M)
 _COMMENT = re.compile(r"^\s*--.*\n", re.M)
@@ -65,6 +67,11 @@ def _call(name: str, keys: Iterable[bytes], *args: bytes | int) -> Call:
     return Call(name, loaded.sha, loaded.text, tuple(keys), args)
 
 
+def _new_epoch() -> int:
+    """Where a thread's count of changes begins: random, so that a second life never repeats one of the first."""
+    return _bits(52)
+
+
 def put(
     keys: ThreadKeys,
     field: bytes,
@@ -83,6 +90,7 @@ def put(
         field,
         member,
         record,
+        _new_epoch(),
         len(emptied),
         *emptied,
         *chain.from_iterable(blobs),
@@ -131,7 +139,7 @@ def forget(
 
 def copy(source: ThreadKeys, target: ThreadKeys, deadline: int = NO_DEADLINE) -> Call:
     """Reply: 1 copied, 0 no source, -1 the target has checkpoints."""
-    return _call("copy", (*source, *target), deadline)
+    return _call("copy", (*source, *target), deadline, _new_epoch())
 
 
 def note_run(run: bytes, thread: bytes, only_old: bool = False) -> Call:

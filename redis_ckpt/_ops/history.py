@@ -50,6 +50,8 @@ class _Walk:
         if len(reply) == 1:  # a record of another format
             _codec.check_format(reply[0], f"a checkpoint of thread {self._thread_id!r}")
         following, intact = reply[:2]
+        if intact < 0:
+            raise self._damaged(following, "its record is")
         at = 2
         while at < len(reply):
             ancestor, seeds = reply[at : at + 2]

@@ -79,7 +79,7 @@ def test_the_header_names_as_many_keys_and_arguments_as_the_caller_sends(name: s
 def test_what_the_header_calls_an_argument_is_what_the_script_calls_it(name: str) -> None:
     head, body = split(name)
     names = re.findall(r"^-- ARGV\[\d+\]  (\w+)", "\n".join(head), re.M)
-    binding = re.search(r"^local (.+?) = .*?(?:ARGV|KEYS)\[1\]", body, re.M)
+    binding = re.search(r"^local (.+?) = .*?(?:ARGV|KEYS)\[1\]", body.replace("=\n ", "="), re.M)
     assert binding
     bound = [n.strip() for n in binding[1].split(",")]
     if name in ("list_page",):  # bound in two lines

@@ -9,22 +9,24 @@
 -- ARGV[1]  deadline   ms since the epoch; 0 = leave the keys as they are
 -- ARGV[2]  field      ns US id
 -- ARGV[3]  member     MARK id US ns, or nothing for the root namespace
--- ARGV[4]  record     the checkpoint record
--- ARGV[5]  epoch      where the count of changes begins if this is the thread's first checkpoint
--- ARGV[6]  emptied    how many channels have a new version but no value
--- ARGV[7..]           their refs (channel US version), then ref, blob record, ref, blob record ...
+-- ARGV[4]  head       the checkpoint record up to the refs (channel US version) of the channels that have a value
+-- ARGV[5]  body       the checkpoint record behind the refs
+-- ARGV[6]  epoch      where the count of changes begins if this is the thread's first checkpoint
+-- ARGV[7]  emptied    how many channels have a new version but no value
+-- ARGV[8]  quiet      how many channels have neither: a value stored at their version belongs to the checkpoint
+-- ARGV[9..]           the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
 --
--- Returns  1 when stored, or the refs that the record names, that were not sent and that are not
---          stored: then nothing was written, and the caller sends once more with them
+-- Returns  1 when stored, or the refs of the head that were not sent and are not stored: then nothing was
+--          written, and the caller sends once more with them
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
 --- @include lib/sliced
 --- @include lib/deadline
 --- @include lib/header
-local deadline, field, member, record, epoch, emptied =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local first_emptied, first_pair = 7, 7 + emptied
+local deadline, field, member, head, body, epoch, emptied, quiet =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local first_emptied, first_quiet, first_pair = 9, 9 + emptied, 9 + emptied + quiet
 local ns = string.sub(field, 1, string.find(field, US, 1, true))
 
 local sent, fields = {}, {}
@@ -34,7 +36,7 @@ for i = first_pair, #ARGV, 2 do
   fields[#fields + 1] = ARGV[i + 1]
 end
 
-local _, _, _, _, refs = header(record)
+local refs = string.match(head, '[^\29]*$')
 local missing = {}
 for ref in string.gmatch(refs, '[^\30]+') do
   if not sent[ref] and redis.call('HEXISTS', blobs, ns .. ref) == 0 then
@@ -44,9 +46,16 @@ end
 if #missing > 0 then
   return missing
 end
+local before_refs = string.sub(head, 1, #head - #refs)
+for i = first_quiet, first_pair - 1 do
+  if redis.call('HEXISTS', blobs, ns .. ARGV[i]) == 1 then
+    refs = refs .. (refs == '' and '' or '\30') .. ARGV[i]
+  end
+end
+local record = before_refs .. refs .. GS .. body
 
 -- A version without a value is stored only where it takes the place of one: hand-made versions repeat.
-for i = first_emptied, first_pair - 1 do
+for i = first_emptied, first_quiet - 1 do
   if redis.call('HEXISTS', blobs, ns .. ARGV[i]) == 1 then
     fields[#fields + 1] = ns .. ARGV[i]
     fields[#fields + 1] = '1e'

@@ -111,9 +111,10 @@ def merged_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dic
 class Encoded(NamedTuple):
     """A checkpoint ready to be sent."""
 
-    record: bytes
+    record: tuple[bytes, bytes]  # up to its refs, and behind them
     run_id: str
-    emptied: list[bytes]  # refs
+    emptied: list[bytes]  # refs of new versions without a value
+    quiet: list[bytes]  # refs of versions that are not new, of channels without a value
     blobs: dict[bytes, bytes]  # ref -> record, of the new versions
     others: dict[bytes, str]  # ref -> channel, of the values that are not new
 
@@ -144,6 +145,7 @@ def encode_checkpoint(
             others.pop(ref, None)
         else:
             emptied.append(ref)
+    quiet = [blob_ref(c, v) for c, v in versions.items() if c not in values and c not in new_versions]
     deltas = [quote(c) for c in full.get("counters_since_delta_snapshot") or () if c in versions and c not in values]
     parents = full.get("parents")
     root = parents.get("", "") if isinstance(parents, dict) else ""
@@ -155,10 +157,9 @@ def encode_checkpoint(
             quote(str(root or "")),
             RS.join(deltas),
             RS.join(refs),
-            _encoded_body(serde, checkpoint, full),
         )
     )
-    return Encoded(head, run_id, emptied, blobs, others)
+    return Encoded((head, _encoded_body(serde, checkpoint, full)), run_id, emptied, quiet, blobs, others)
 
 
 def _encoded_body(serde: SerializerProtocol, checkpoint: Checkpoint, metadata: dict[str, Any]) -> bytes:

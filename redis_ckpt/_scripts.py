@@ -75,8 +75,9 @@ def _new_epoch() -> int:
 def put(
     keys: ThreadKeys,
     field: bytes,
-    record: bytes,
+    record: tuple[bytes, bytes],
     emptied: Sequence[bytes],
+    quiet: Sequence[bytes],
     blobs: Iterable[tuple[bytes, bytes]],
     deadline: int = NO_DEADLINE,
 ) -> Call:
@@ -89,10 +90,12 @@ def put(
         deadline,
         field,
         member,
-        record,
+        *record,
         _new_epoch(),
         len(emptied),
+        len(quiet),
         *emptied,
+        *quiet,
         *chain.from_iterable(blobs),
     )
 

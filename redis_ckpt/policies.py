@@ -78,14 +78,19 @@ def with_ancestors(headers: Mapping[bytes, Header], kept: set[bytes]) -> set[byt
     """
     result = set(kept)
     for name in kept:
-        wanted = set(headers[name].deltas)
+        wanted = set(headers[name].deltas).difference(channels(headers[name]))
         ns, _ = split(name)
         seen = {name}
         while wanted and (name := ns + US + headers[name].parent) in headers and name not in seen:
             seen.add(name)
             result.add(name)
-            wanted.difference_update(ref.partition(US)[0] for ref in headers[name].refs)
+            wanted.difference_update(channels(headers[name]))
     return result
+
+
+def channels(header: Header) -> Iterator[bytes]:
+    """The channels that a checkpoint has a stored value of."""
+    return (ref.partition(US)[0] for ref in header.refs)
 
 
 def blob_fields(name: bytes, header: Header) -> list[bytes]:

@@ -52,8 +52,7 @@ def delete_for_runs(prefix: bytes, run_ids: Sequence[str]) -> Flow[None]:
     runs = [str(run_id) for run_id in run_ids if run_id]
     if not runs:
         return
-    keys = [run_key(prefix, run_id) for run_id in runs]
-    noted = yield [Plain(("SMEMBERS", key)) for key in keys]
+    noted = yield [Plain(("SMEMBERS", run_key(prefix, run_id))) for run_id in runs]
     threads: Iterable[str]
     if all(noted):
         threads = sorted({unquote(thread) for each in noted for thread in each})
@@ -62,7 +61,7 @@ def delete_for_runs(prefix: bytes, run_ids: Sequence[str]) -> Flow[None]:
     gone = {quote(run_id) for run_id in runs}
     for thread_id in threads:
         yield from remove_all_but(prefix, thread_id, lambda headers: policies.without_runs(headers, gone))
-    yield [Plain(("UNLINK", key)) for key in keys]
+    # The keys stay until they expire: savers that have noted a thread there would not note it again.
 
 
 def remove_all_but(prefix: bytes, thread_id: str, keep: Keep) -> Flow[None]:

@@ -66,7 +66,7 @@ def put(
     blobs, values = encoded.blobs, checkpoint["channel_values"]
 
     def call() -> Call:
-        return _scripts.put(keys, field, encoded.record, encoded.emptied, blobs.items())
+        return _scripts.put(keys, field, encoded.record, encoded.emptied, encoded.quiet, blobs.items())
 
     run_id = encoded.run_id
     if run_id and not runs.is_noted(run_id, thread_id):

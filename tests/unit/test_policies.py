@@ -46,6 +46,11 @@ def test_a_delta_channel_keeps_its_ancestors_down_to_its_value() -> None:
     assert policies.keep_latest(headers) == {name("2"), name("3"), name("4")}
 
 
+def test_a_delta_channel_whose_value_still_stands_needs_no_ancestors() -> None:
+    headers = {name("1"): head(refs="log"), name("2"): head("1", refs="log", deltas="log")}
+    assert policies.keep_latest(headers) == {name("2")}
+
+
 def test_each_delta_channel_is_followed_to_its_own_value() -> None:
     headers = {
         name("1"): head(refs="b"),

@@ -38,7 +38,7 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
 
     def __init__(
         self,
-        redis_url: str | None = None,
+        redis_url: Any = None,
         *,
         redis_client: Any = None,
         connection_args: Mapping[str, Any] | None = None,
@@ -48,7 +48,7 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         super().__init__(serde=serde)
         self._prefix = check_prefix(prefix)
         self._runs = write.RecentRuns()
-        self._connect(Source(redis_url, redis_client, connection_args))
+        self._connect(Source(redis_url, redis_client, connection_args).sorted_out())
 
     @classmethod
     def from_url(cls, redis_url: str, **options: Any) -> Self:

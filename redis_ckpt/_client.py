@@ -125,9 +125,15 @@ def _next_scan(reply: Any, node: int, nodes: int) -> list[Any]:
 class Source(NamedTuple):
     """Where a saver connects: a URL with options, or a client that was given."""
 
-    redis_url: str | None
+    redis_url: Any  # text, or a client that was given in its place
     redis_client: Any
     connection_args: Mapping[str, Any] | None
+
+    def sorted_out(self) -> Source:
+        """With a client that stands where the URL is expected put where clients belong."""
+        if self.redis_client is None and hasattr(self.redis_url, "execute_command"):
+            return self._replace(redis_url=None, redis_client=self.redis_url)
+        return self
 
 
 class _Wire:

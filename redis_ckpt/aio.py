@@ -29,7 +29,8 @@ class AsyncRedisSaver(RedisSaverBase):
     Args:
         redis_url: `redis://`, `rediss://`, `unix://`, `embedded://` (a server of its own) or `embedded:///path`
             (one that keeps its data there).
-        redis_client: An asyncio client instead. It is not closed with the saver.
+        redis_client: An asyncio client instead (it may also stand in the place of the URL). It is not closed with
+            the saver.
         connection_args: Options for the clients that are made from the URL.
         prefix: What all keys begin with. Savers with different prefixes never meet.
         serde: The serialiser; LangGraph's JsonPlusSerializer by default.

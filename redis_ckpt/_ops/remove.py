@@ -104,6 +104,8 @@ def read_thread(prefix: bytes, thread_id: str) -> Flow[policies.Thread | None]:
             replies = yield [_scripts.headers(keys, HEADERS_PAGE, plain_range(after), NOTHING)]
             epoch, found, orphans, greatest = _parse(thread_id, replies[0])
             if not found and thread is None:
+                if epoch:  # there are records, but the order that leads to them is lost
+                    raise DamagedCheckpointError(thread_id, "", "", "the order of its checkpoints is")
                 return None
             if thread is None:
                 thread = policies.Thread(epoch, greatest, orphans=orphans)

@@ -144,6 +144,14 @@ def test_a_thread_that_lost_a_record_is_not_pruned_by_guess(saver: Facade, raw: 
     assert raw.hlen(KEYS.blobs) == 2
 
 
+@pytest.mark.unaudited
+def test_a_thread_that_lost_its_order_is_not_taken_for_an_empty_one(saver: Facade, raw: redis.Redis) -> None:
+    put(saver, 1, a=1)
+    raw.delete(KEYS.order)
+    with pytest.raises(DamagedCheckpointError, match="order"):
+        saver.prune(["t"])
+
+
 def _between_trips(saver: RedisSaver, meddle: Callable[[int], None]) -> Any:
     """A send that calls `meddle` with the number of each trip before it goes."""
     count = itertools.count()

@@ -226,7 +226,9 @@ def test_deleting_a_run_removes_what_it_wrote_and_nothing_else(
     assert values(saver.get_tuple(cfg())) == {"a": 1}
     assert [writes(item)[0][2] for item in saver.list(cfg())] == [1, 0]
     assert raw.hlen("ckpt:{t}:blobs") == 2
-    assert raw.exists("ckpt:{other}:checkpoints", "ckpt:{other}:order", "ckpt:run:{run-1}") == 0
+    assert not [key for key in raw.scan_iter() if b"{other}" in key]
+    saver.delete_for_runs(["run-1"])
+    assert ids(saver.list(None)) == [IDS[6], IDS[1], IDS[0]]
 
 
 def test_deleting_runs_that_are_not_there_touches_nothing(saver: Facade, raw: redis.Redis) -> None:

@@ -82,6 +82,13 @@ def test_what_is_no_client_is_refused(saver_class: Any) -> None:
         saver_class(redis_client=Nothing())
 
 
+def test_a_client_may_stand_in_the_first_place() -> None:
+    with RedisSaver(fakeredis.FakeRedis()) as saver:
+        assert saver.get_tuple(CONFIG) is None
+    with pytest.raises(ValueError, match="decode_responses"):
+        RedisSaver(fakeredis.FakeRedis(decode_responses=True))
+
+
 def test_nothing_is_opened_by_the_constructor() -> None:
     RedisSaver(NOWHERE).close()
     AsyncRedisSaver(NOWHERE).close()

@@ -20,7 +20,7 @@ demo: .venv/.installed-demo  ## the main job, on a server of its own
 	@$(BIN)/python -m redis_ckpt.demo
 
 test: .venv/.installed-test  ## every test, with branch coverage
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=95
 
 lint: .venv/.installed-test  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 -- put: store a checkpoint and the blobs that are new with it.
 --
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record; epoch -> count of changes;
---                                          orphans -> blobs that only replaced records referred to
+--                                          orphans -> blobs that no record names any more
 -- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
 -- KEYS[3]  <prefix>:{T}:writes       hash  only its deadline is moved
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root
@@ -37,8 +37,9 @@ for i = first_pair, #ARGV, 2 do
 end
 
 local refs = string.match(head, '[^\29]*$')
-local missing = {}
+local named, missing = {}, {}
 for ref in string.gmatch(refs, '[^\30]+') do
+  named[ref] = true
   if not sent[ref] and redis.call('HEXISTS', blobs, ns .. ref) == 0 then
     missing[#missing + 1] = ref
   end
@@ -48,11 +49,25 @@ if #missing > 0 then
 end
 local before_refs = string.sub(head, 1, #head - #refs)
 for i = first_quiet, first_pair - 1 do
-  if redis.call('HEXISTS', blobs, ns .. ARGV[i]) == 1 then
-    refs = refs .. (refs == '' and '' or '\30') .. ARGV[i]
+  local ref = ARGV[i]
+  if redis.call('HEXISTS', blobs, ns .. ref) == 1 then
+    refs = refs .. (refs == '' and '' or '\30') .. ref
+    named[ref] = true
   end
 end
 local record = before_refs .. refs .. GS .. body
+
+-- What no record will name is remembered for the next prune: blobs sent beside the checkpoint's own versions,
+-- and what only the record that this one replaces refers to.
+local orphans = ''
+for ref in pairs(sent) do
+  if not named[ref] then orphans = orphans .. ns .. ref .. '\30' end
+end
+local old = redis.call('HGET', checkpoints, field)
+local _, _, _, _, old_refs = header(old or '')
+for ref in string.gmatch(old_refs or '', '[^\30]+') do
+  if not named[ref] then orphans = orphans .. ns .. ref .. '\30' end
+end
 
 -- A version without a value is stored only where it takes the place of one: hand-made versions repeat.
 for i = first_emptied, first_quiet - 1 do
@@ -62,19 +77,10 @@ for i = first_emptied, first_quiet - 1 do
   end
 end
 sliced('HSET', blobs, fields)
-
--- A second put of an id replaces the first. What only the first referred to is remembered for the next prune.
-local old = redis.call('HGET', checkpoints, field)
-if old and old ~= record then
-  local kept, orphans = {}, redis.call('HGET', checkpoints, 'orphans') or ''
-  for ref in string.gmatch(refs, '[^\30]+') do kept[ref] = true end
-  local _, _, _, _, old_refs = header(old)
-  for ref in string.gmatch(old_refs or '', '[^\30]+') do
-    if not kept[ref] then orphans = orphans .. ns .. ref .. '\30' end
-  end
-  redis.call('HSET', checkpoints, 'orphans', orphans)
-end
 redis.call('HSET', checkpoints, field, record)
+if orphans ~= '' then
+  redis.call('HSET', checkpoints, 'orphans', (redis.call('HGET', checkpoints, 'orphans') or '') .. orphans)
+end
 -- The epoch tells a planner whether anything changed since it looked. It begins at random, so that
 -- a thread that was deleted and made anew never has an epoch of its former life.
 if redis.call('HINCRBY', checkpoints, 'epoch', 1) == 1 then

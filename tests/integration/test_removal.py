@@ -16,7 +16,7 @@ from redis_ckpt import DamagedCheckpointError, RedisSaver, policies
 from redis_ckpt._flow import primed, run
 from redis_ckpt._keys import thread_keys
 from redis_ckpt._ops import remove
-from tests.savers import IDS, Facade, MakeSaver, cfg, put
+from tests.savers import IDS, Facade, MakeSaver, cfg, put, values
 from tests.servers import Server, on_real_servers
 
 KEYS = thread_keys(b"ckpt", "t")
@@ -70,6 +70,16 @@ def test_what_a_replaced_checkpoint_referred_to_goes_with_the_next_prune(saver: 
     put(saver, 2, parent=1, a=3, vers={"a": 3})
     saver.prune(["t"])
     assert raw.hkeys(KEYS.blobs) == [b"\x1fa\x1f3"]
+
+
+def test_a_value_of_a_version_that_its_checkpoint_does_not_have_goes_with_the_next_prune(
+    saver: Facade, raw: redis.Redis
+) -> None:
+    put(saver, 1, a=1, vers={"a": 1}, new={"a": 2})
+    assert values(saver.get_tuple(cfg("t"))) == {"a": 1}
+    assert sorted(raw.hkeys(KEYS.blobs)) == [b"\x1fa\x1f1", b"\x1fa\x1f2"]
+    saver.prune(["t"])
+    assert raw.hkeys(KEYS.blobs) == [b"\x1fa\x1f1"]
 
 
 def test_a_second_prune_changes_nothing(saver: Facade, raw: redis.Redis) -> None:

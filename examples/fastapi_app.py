@@ -3,8 +3,8 @@
     python examples/fastapi_app.py                asks itself a few things and prints the answers
     uvicorn fastapi_app:app --app-dir examples    serves
 
-The state is in the Redis that REDIS_URL names; without one, in a Valkey of its own, as long as it runs.
-Any number of such processes can serve the same threads: between requests they hold no state.
+It needs fastapi, httpx and uvicorn (pip install 'redis-ckpt[examples]'). The state is in the Redis that
+REDIS_URL names, else in a Valkey of its own; between requests a process holds none of it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Unit tests of your own graph: on fakeredis, without a server.
 
-    pytest examples/test_my_graph.py        or        python examples/test_my_graph.py
+    python examples/test_my_graph.py        or, in a project of yours,        pytest test_my_graph.py
 
 fakeredis runs the saver's Lua scripts, so what is tested here is what will happen on Redis
-(pip install 'fakeredis[lua]').
+(pip install pytest 'fakeredis[lua]').
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -83,4 +84,6 @@ def test_after_a_failure_the_draft_is_not_written_again(redis: fakeredis.FakeRed
 
 
 if __name__ == "__main__":
-    sys.exit(subprocess.call([sys.executable, "-m", "pytest", __file__, "-q", "-p", "no:cacheprovider"]))
+    # with the configuration of no project
+    options = f"-q -c {os.devnull} -p no:asyncio -p no:cacheprovider".split()
+    sys.exit(subprocess.call([sys.executable, "-m", "pytest", __file__, *options]))

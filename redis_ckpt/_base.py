@@ -23,12 +23,12 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from typing_extensions import Self
 
 from redis_ckpt import _scripts, _versions
-from redis_ckpt._client import Source
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import check_prefix
 from redis_ckpt._ops import copying, history, listing, read, remove, write
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.threads import ThreadInfo, Threads
+from redis_ckpt._source import Source
 
 T = TypeVar("T")
 

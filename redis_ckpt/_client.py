@@ -12,91 +12,37 @@ import importlib
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from typing import TYPE_CHECKING, Any
 
 import redis
 import redis.asyncio
 from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import BusyLoadingError, ReadOnlyError, RedisClusterException, ResponseError
+from redis.exceptions import BusyLoadingError, ReadOnlyError
 
 from redis_ckpt._flow import Call, Command, Plain, Reply, Scan, Trip
+from redis_ckpt._source import (
+    Source,
+    check_options,
+    clearer,
+    error_replies,
+    is_async,
+    is_cluster,
+    refuse_decoding,
+    url_options,
+)
 from redis_ckpt.errors import ClosedError
 
 if TYPE_CHECKING:
     from redis_ckpt.embedded import EmbeddedServer
-
-SCHEMES = ("redis://", "rediss://", "unix://", "embedded://")
 
 RETRIES = 5  # with the back-off below about two seconds in all; every script is safe to repeat
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 0.05, 1.0
 MAX_CONNECTIONS = 64  # of one event loop; further calls wait for a free one instead of failing
 
 
-def url_options(redis_url: str, connection_args: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options for a client made from a URL, checked.
-
-    Raises:
-        ValueError: The scheme is unknown, or replies would be decoded.
-    """
-    if not isinstance(redis_url, str) or not redis_url.startswith(SCHEMES):
-        # the URL itself may hold a password: name its scheme only
-        scheme = str(redis_url).partition("://")[0] if "://" in str(redis_url) else "none"
-        raise ValueError(f"redis_url must begin with one of {', '.join(SCHEMES)}; its scheme is {scheme[:20]!r}")
-    options = _quiet() | dict(connection_args or {})
-    asked = parse_qs(urlsplit(redis_url).query).get("decode_responses", ["no"])[-1]
-    if options.get("decode_responses") or asked.lower() not in ("no", "false", "0", ""):
-        raise ValueError("decode_responses must be off: stored values are bytes")
-    return options
-
-
-def _quiet() -> dict[str, Any]:
-    """Options under which a new connection sends nothing of its own: servers may forbid CLIENT."""
-    options: dict[str, Any] = {"protocol": 2}
-    try:
-        importlib.import_module("redis.driver_info")
-        options["driver_info"] = None
-    except ImportError:  # redis-py before 7.2
-        options |= {"lib_name": None, "lib_version": None}
-    return options
-
-
 def _retrying(retry_class: Any) -> dict[str, Any]:
     backoff = ExponentialWithJitterBackoff(base=BACKOFF_BASE_SECONDS, cap=BACKOFF_CAP_SECONDS)
     return {"retry": retry_class(backoff, RETRIES), "retry_on_error": [BusyLoadingError, ReadOnlyError]}
-
-
-def refuse_decoding(client: Any) -> None:
-    """Refuse a client that turns replies into text: records are bytes.
-
-    Raises:
-        ValueError: Said before anything is sent.
-    """
-    try:
-        encoder = client.get_encoder()
-    except AttributeError:
-        raise TypeError(
-            f"redis_client must be a client of redis-py, valkey-py or fakeredis, not {type(client).__name__}"
-        ) from None
-    if encoder.decode_responses:
-        raise ValueError("redis_client has decode_responses=True: make it without, stored values are bytes")
-
-
-def is_async(client: Any) -> bool:
-    """Whether the client is of the asyncio kind."""
-    return asyncio.iscoroutinefunction(client.execute_command)
-
-
-def _error_replies(client: Any) -> tuple[type[Exception], ...]:
-    """The classes that stand for an error reply: valkey-py has its own.
-
-    A cluster client says some things itself before it asks a server, such as that keys lie in different slots.
-    """
-    errors: tuple[type[Exception], ...] = (ResponseError, RedisClusterException)
-    if any(base.__module__.partition(".")[0] == "valkey" for base in type(client).__mro__):
-        theirs = importlib.import_module("valkey.exceptions")
-        errors += (theirs.ResponseError, theirs.ValkeyClusterException)
-    return errors
 
 
 def _words(command: Command) -> tuple[Any, ...]:
@@ -107,11 +53,6 @@ def _words(command: Command) -> tuple[Any, ...]:
     return ("SCAN", command.cursor or 0, "MATCH", command.pattern, "COUNT", command.size)
 
 
-def _is_cluster(client: Any) -> bool:
-    # Only for what has no key to be routed by (SCAN) and for pipelines, which differ there.
-    return hasattr(client, "get_primaries")
-
-
 def _next_scan(reply: Any, node: int, nodes: int) -> list[Any]:
     """[next cursor or None, keys]; on a cluster the cursor is (node, its cursor)."""
     cursor, keys = reply
@@ -120,20 +61,6 @@ def _next_scan(reply: Any, node: int, nodes: int) -> list[Any]:
     if int(cursor) != 0:
         return [(node, int(cursor)) if nodes else int(cursor), keys]
     return [(node + 1, 0) if node + 1 < nodes else None, keys]
-
-
-class Source(NamedTuple):
-    """Where a saver connects: a URL with options, or a client that was given."""
-
-    redis_url: Any  # text, or a client that was given in its place
-    redis_client: Any
-    connection_args: Mapping[str, Any] | None
-
-    def sorted_out(self) -> Source:
-        """With a client that stands where the URL is expected put where clients belong."""
-        if self.redis_client is None and hasattr(self.redis_url, "execute_command"):
-            return self._replace(redis_url=None, redis_client=self.redis_url)
-        return self
 
 
 class _Wire:
@@ -169,8 +96,8 @@ class _Wire:
     def _know(self, client: Any) -> None:
         """Learn from a client, before its first use, what kind it is."""
         refuse_decoding(client)
-        self._errors = _error_replies(client)
-        self._cluster = _is_cluster(client)
+        self._errors = error_replies(client)
+        self._cluster = is_cluster(client)
 
 
 class SyncWire(_Wire):
@@ -183,6 +110,7 @@ class SyncWire(_Wire):
             retry = _retrying(importlib.import_module("redis.retry").Retry)
             # threads are the caller's to bound: no limit of our own that fails where a wait would do
             self._client = redis.Redis.from_url(self._url, **{"max_connections": 2**31, **retry, **self._options})
+            check_options(self._client.connection_pool)
         elif is_async(client):
             raise TypeError("RedisSaver takes a blocking client; for an asyncio client use AsyncRedisSaver")
         self._know(self._client)
@@ -209,7 +137,7 @@ class SyncWire(_Wire):
             words = _words(command._replace(cursor=cursor))
             return _next_scan(self._client.execute_command(*words, target_nodes=nodes[node]), node, len(nodes))
         except self._errors as error:
-            return error
+            return clearer(error)
 
     def close(self) -> None:
         """Close what this wire has opened; a client that was given stays open."""
@@ -231,6 +159,7 @@ class AsyncWire(_Wire):
         if client is None:
             self._make: Callable[[], Any] = _async_maker(self._url, self._options)
             client = self._make()  # no connection yet; shows what kind of client it is, and that the URL is sound
+            check_options(client.connection_pool)
         elif not is_async(client):
             raise TypeError("AsyncRedisSaver takes an asyncio client; for a blocking client use RedisSaver")
         else:
@@ -284,7 +213,7 @@ class AsyncWire(_Wire):
             words = _words(command._replace(cursor=cursor))
             return _next_scan(await client.execute_command(*words, target_nodes=nodes[node]), node, len(nodes))
         except self._errors as error:
-            return error
+            return clearer(error)
 
     async def aclose(self) -> None:
         """Close what this wire has opened; a client that was given stays open."""

@@ -91,7 +91,9 @@ def dumps(serde: SerializerProtocol, value: Any, what: str) -> tuple[str, bytes]
     try:
         return serde.dumps_typed(value)
     except Exception as exc:
-        raise TypeError(f"cannot serialise {what} (a {type(value).__name__}): {exc}. Nothing was written.") from exc
+        raise TypeError(
+            f"cannot serialise {what}, of type {type(value).__name__}: {exc}. Nothing was written."
+        ) from exc
 
 
 def merged_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dict[str, Any]:

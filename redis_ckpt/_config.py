@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -50,7 +51,12 @@ def target_of(config: RunnableConfig) -> Target:
 
     Raises:
         ValueError: It names no thread.
+        TypeError: It is no config.
     """
+    if config is not None and not isinstance(config, Mapping):
+        raise TypeError(
+            f'a config is a dict such as {{"configurable": {{"thread_id": ...}}}}, not {type(config).__name__}'
+        )
     configurable = (config or {}).get("configurable") or {}
     thread_id = thread_text(configurable.get("thread_id"))
     ns = configurable.get("checkpoint_ns")

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from typing_extensions import Self
 
 from redis_ckpt._base import RedisSaverBase
-from redis_ckpt._client import AsyncWire, Portal, Source, run_on
+from redis_ckpt._client import AsyncWire, Portal, run_on
 from redis_ckpt._flow import Flow, arun, primed
+from redis_ckpt._source import Source
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class AsyncRedisSaver(RedisSaverBase):
 
     @classmethod
     @asynccontextmanager
-    async def from_conn_string(cls, redis_url: str, **options: Any) -> AsyncIterator[Self]:
+    async def from_conn_string(cls, redis_url: Any = None, **options: Any) -> AsyncIterator[Self]:
         """A saver that is closed at the end of the `async with` block; the options are the constructor's."""
         async with cls(redis_url, **options) as saver:
             yield saver
@@ -106,7 +107,7 @@ class _Home:
         if here is not None and home in (None, here):
             raise RuntimeError(
                 "a blocking method of AsyncRedisSaver was called inside the event loop that it would wait for: "
-                "await the method with an 'a' before its name (aget_tuple, aput, ...; ainvoke on the graph), "
+                "await the method with an 'a' before its name (aget_tuple, aput, aclose ...; ainvoke on the graph), "
                 "or call it in a worker thread"
             )
         if home is not None:

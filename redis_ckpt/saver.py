@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from typing_extensions import Self
 
 from redis_ckpt._base import RedisSaverBase
-from redis_ckpt._client import Source, SyncWire
+from redis_ckpt._client import SyncWire
 from redis_ckpt._flow import Flow, primed, run
+from redis_ckpt._source import Source
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class RedisSaver(RedisSaverBase):
 
     @classmethod
     @contextmanager
-    def from_conn_string(cls, redis_url: str, **options: Any) -> Iterator[Self]:
+    def from_conn_string(cls, redis_url: Any = None, **options: Any) -> Iterator[Self]:
         """A saver that is closed at the end of the `with` block; the options are the constructor's."""
         with cls(redis_url, **options) as saver:
             yield saver

@@ -8,12 +8,21 @@ from typing import Any
 import fakeredis
 import pytest
 import redis
+from hypothesis import HealthCheck, settings
 
 from redis_ckpt import AsyncRedisSaver, RedisSaver
 from tests.audit import audit
 from tests.savers import Facade, LoopThread
 from tests.savers import MakeSaver as MakeSaver
 from tests.servers import KINDS, Server, start
+
+# Machines differ and are shared: how long an example takes says nothing.
+settings.register_profile("calm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("calm")
+
+
+def pytest_report_header() -> str:
+    return f"servers: {', '.join(KINDS)}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

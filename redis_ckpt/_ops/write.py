@@ -70,7 +70,7 @@ def put(
 
     run_id = encoded.run_id
     if run_id and not runs.is_noted(run_id, thread_id):
-        # The note goes first: naming a thread that then gets nothing does no harm, the reverse would.
+        # The note goes first: naming a thread that then gets nothing does no harm.
         replies = yield [_scripts.note_run(run_key(prefix, run_id), quote(thread_id)), call()]
         runs.note(run_id, thread_id)
     else:

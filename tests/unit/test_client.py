@@ -78,8 +78,21 @@ def test_what_is_no_client_is_refused(saver_class: Any) -> None:
     class Nothing:
         async def execute_command(self) -> None: ...
 
-    with pytest.raises(TypeError, match=r"must be a client|takes a|AsyncRedisSaver"):
-        saver_class(redis_client=Nothing())
+    for nothing in (Nothing(), NOWHERE, 7):
+        with pytest.raises(TypeError, match=r"must be a client .*a URL goes to redis_url"):
+            saver_class(redis_client=nothing)
+
+
+@BOTH
+def test_an_option_that_no_connection_takes_is_refused_by_the_constructor(saver_class: Any) -> None:
+    with pytest.raises(TypeError, match="sokcet"):
+        saver_class(NOWHERE, connection_args={"sokcet": 1})
+
+
+@BOTH
+def test_what_is_no_config_is_refused(saver_class: Any) -> None:
+    with pytest.raises(TypeError, match="a config is a dict"):
+        saver_class(NOWHERE).list("t")
 
 
 def test_a_client_may_stand_in_the_first_place() -> None:

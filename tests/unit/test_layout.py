@@ -13,7 +13,8 @@ PACKAGE = ROOT / "redis_ckpt"
 LAYERS = [
     {"errors", "_flow", "_embedded_keeper"},
     {"_keys", "_versions", "_config", "embedded"},
-    {"_codec", "_scripts", "_client"},
+    {"_codec", "_scripts", "_source"},
+    {"_client"},
     {"policies"},
     {"_ops"},
     {"_base"},

@@ -1,0 +1,122 @@
+"""Where a saver connects, checked before anything is sent: URLs, their options, and clients that are given."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from redis.exceptions import AuthenticationError, RedisClusterException, ResponseError
+
+SCHEMES = ("redis://", "rediss://", "unix://", "embedded://")
+
+
+class Source(NamedTuple):
+    """Where a saver connects: a URL with options, or a client that was given."""
+
+    redis_url: Any  # text, or a client that was given in its place
+    redis_client: Any
+    connection_args: Mapping[str, Any] | None
+
+    def sorted_out(self) -> Source:
+        """With a client that stands where the URL is expected put where clients belong."""
+        if self.redis_client is None and hasattr(self.redis_url, "execute_command"):
+            return self._replace(redis_url=None, redis_client=self.redis_url)
+        return self
+
+
+def url_options(redis_url: str, connection_args: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options for a client made from a URL, checked.
+
+    Raises:
+        ValueError: The scheme is unknown, or replies would be decoded.
+    """
+    if not isinstance(redis_url, str) or not redis_url.startswith(SCHEMES):
+        # the URL itself may hold a password: name its scheme only
+        scheme, found, _ = str(redis_url).partition("://")
+        what = f"its scheme is {scheme[:20]!r}" if found else "it has no scheme"
+        raise ValueError(f"redis_url must begin with one of {', '.join(SCHEMES)}; {what}")
+    options = _quiet() | dict(connection_args or {})
+    asked = parse_qs(urlsplit(redis_url).query).get("decode_responses", ["no"])[-1]
+    if options.get("decode_responses") or asked.lower() not in ("no", "false", "0", ""):
+        raise ValueError("decode_responses must be off: stored values are bytes")
+    return options
+
+
+def _quiet() -> dict[str, Any]:
+    """Options under which a new connection sends nothing of its own: servers may forbid CLIENT."""
+    options: dict[str, Any] = {"protocol": 2}
+    try:
+        importlib.import_module("redis.driver_info")
+        options["driver_info"] = None
+    except ImportError:  # redis-py before 7.2
+        options |= {"lib_name": None, "lib_version": None}
+    return options
+
+
+def refuse_decoding(client: Any) -> None:
+    """Refuse a client that turns replies into text: records are bytes.
+
+    Raises:
+        ValueError: Said before anything is sent.
+    """
+    encoder = client.get_encoder()
+    if encoder.decode_responses:
+        raise ValueError("redis_client has decode_responses=True: make it without, stored values are bytes")
+
+
+def is_async(client: Any) -> bool:
+    """Whether the client is of the asyncio kind.
+
+    Raises:
+        TypeError: It is no client at all.
+    """
+    if not hasattr(client, "execute_command") or not hasattr(client, "get_encoder"):
+        raise TypeError(
+            "redis_client must be a client of redis-py, valkey-py or fakeredis (a URL goes to redis_url), "
+            f"not {type(client).__name__}"
+        )
+    return inspect.iscoroutinefunction(client.execute_command)
+
+
+def error_replies(client: Any) -> tuple[type[Exception], ...]:
+    """The classes that stand for an error reply: valkey-py has its own.
+
+    A cluster client says some things itself before it asks a server, such as that keys lie in different slots.
+    """
+    errors: tuple[type[Exception], ...] = (ResponseError, RedisClusterException)
+    if any(base.__module__.partition(".")[0] == "valkey" for base in type(client).__mro__):
+        theirs = importlib.import_module("valkey.exceptions")
+        errors += (theirs.ResponseError, theirs.ValkeyClusterException)
+    return errors
+
+
+def is_cluster(client: Any) -> bool:
+    """Whether this is a cluster's client. Only for what has no key to be routed by, and for pipelines."""
+    return hasattr(client, "get_primaries")
+
+
+def clearer(error: Exception) -> Exception:
+    """The error reply, or one that says what it means.
+
+    A server that wants a password answers a long command from a stranger with a complaint about its length.
+    """
+    if "unauthenticated" in str(error):
+        return AuthenticationError(
+            "the server wants a password: redis://user:password@host, or connection_args={'password': ...}"
+        )
+    return error
+
+
+def check_options(pool: Any) -> None:
+    """Refuse options that no connection takes, now and not at the first use. Opens nothing.
+
+    Raises:
+        TypeError: It names the option.
+    """
+    try:
+        pool.connection_class(**pool.connection_kwargs)
+    except TypeError as error:
+        raise TypeError(f"connection_args or the URL has an option that redis-py does not take: {error}") from None

@@ -27,8 +27,8 @@ class RedisSaver(RedisSaverBase):
     Args:
         redis_url: `redis://`, `rediss://`, `unix://`, `embedded://` (a server of its own) or `embedded:///path`
             (one that keeps its data there).
-        redis_client: A client instead (it may also stand in the place of the URL): of redis-py, its cluster and
-            Sentinel clients, valkey-py or fakeredis. It is not closed with the saver.
+        redis_client: A client instead (it may also stand in the place of the URL): of redis-py, for one server or
+            a cluster, valkey-py or fakeredis. It is not closed with the saver.
         connection_args: Options for the client that is made from the URL.
         prefix: What all keys begin with. Savers with different prefixes never meet.
         serde: The serialiser; LangGraph's JsonPlusSerializer by default.

@@ -9,24 +9,25 @@
 -- ARGV[1]  deadline   ms since the epoch; 0 = leave the keys as they are
 -- ARGV[2]  field      ns US id
 -- ARGV[3]  member     MARK id US ns, or nothing for the root namespace
--- ARGV[4]  head       the checkpoint record up to the refs (channel US version) of the channels that have a value
--- ARGV[5]  body       the checkpoint record behind the refs
--- ARGV[6]  epoch      where the count of changes begins if this is the thread's first checkpoint
--- ARGV[7]  emptied    how many channels have a new version but no value
--- ARGV[8]  quiet      how many channels have neither: a value stored at their version belongs to the checkpoint
--- ARGV[9..]           the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
+-- ARGV[4]  head       the checkpoint record up to its refs
+-- ARGV[5]  refs       the refs (channel US version) of the channels that have a value
+-- ARGV[6]  body       the checkpoint record behind its refs
+-- ARGV[7]  epoch      where the count of changes begins if this is the thread's first checkpoint
+-- ARGV[8]  emptied    how many channels have a new version but no value
+-- ARGV[9]  quiet      how many channels have neither: a value stored at their version belongs to the checkpoint
+-- ARGV[10..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
 --
--- Returns  1 when stored, or the refs of the head that were not sent and are not stored: then nothing was
---          written, and the caller sends once more with them
+-- Returns  1 when stored; or the refs that were not sent and are not stored: then nothing was written, and the
+--          caller sends once more with them; or 0, and nothing was written: the order of the thread is lost
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
 --- @include lib/sliced
 --- @include lib/deadline
 --- @include lib/header
-local deadline, field, member, head, body, epoch, emptied, quiet =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
-local first_emptied, first_quiet, first_pair = 9, 9 + emptied, 9 + emptied + quiet
+local deadline, field, member, head, refs, body, epoch, emptied, quiet =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local first_emptied, first_quiet, first_pair = 10, 10 + emptied, 10 + emptied + quiet
 local ns = string.sub(field, 1, string.find(field, US, 1, true))
 
 local sent, fields = {}, {}
@@ -36,7 +37,8 @@ for i = first_pair, #ARGV, 2 do
   fields[#fields + 1] = ARGV[i + 1]
 end
 
-local refs = string.match(head, '[^\29]*$')
+-- A first member would hide that the others are gone.
+if redis.call('EXISTS', order) == 0 and redis.call('EXISTS', checkpoints) == 1 then return 0 end
 local named, missing = {}, {}
 for ref in string.gmatch(refs, '[^\30]+') do
   named[ref] = true
@@ -47,7 +49,6 @@ end
 if #missing > 0 then
   return missing
 end
-local before_refs = string.sub(head, 1, #head - #refs)
 for i = first_quiet, first_pair - 1 do
   local ref = ARGV[i]
   if redis.call('HEXISTS', blobs, ns .. ref) == 1 then
@@ -55,18 +56,18 @@ for i = first_quiet, first_pair - 1 do
     named[ref] = true
   end
 end
-local record = before_refs .. refs .. GS .. body
+local record = head .. refs .. GS .. body
 
 -- What no record will name is remembered for the next prune: blobs sent beside the checkpoint's own versions,
 -- and what only the record that this one replaces refers to.
-local orphans = ''
+local unnamed = {}
 for ref in pairs(sent) do
-  if not named[ref] then orphans = orphans .. ns .. ref .. '\30' end
+  if not named[ref] then unnamed[#unnamed + 1] = ref end
 end
 local old = redis.call('HGET', checkpoints, field)
 local _, _, _, _, old_refs = header(old or '')
 for ref in string.gmatch(old_refs or '', '[^\30]+') do
-  if not named[ref] then orphans = orphans .. ns .. ref .. '\30' end
+  if not named[ref] then unnamed[#unnamed + 1] = ref end
 end
 
 -- A version without a value is stored only where it takes the place of one: hand-made versions repeat.
@@ -78,8 +79,14 @@ for i = first_emptied, first_quiet - 1 do
 end
 sliced('HSET', blobs, fields)
 redis.call('HSET', checkpoints, field, record)
-if orphans ~= '' then
-  redis.call('HSET', checkpoints, 'orphans', (redis.call('HGET', checkpoints, 'orphans') or '') .. orphans)
+if #unnamed > 0 then
+  local orphans = redis.call('HGET', checkpoints, 'orphans') or ''
+  for _, ref in ipairs(unnamed) do
+    if not string.find('\30' .. orphans, '\30' .. ns .. ref .. '\30', 1, true) then
+      orphans = orphans .. ns .. ref .. '\30'
+    end
+  end
+  redis.call('HSET', checkpoints, 'orphans', orphans)
 end
 -- The epoch tells a planner whether anything changed since it looked. It begins at random, so that
 -- a thread that was deleted and made anew never has an epoch of its former life.

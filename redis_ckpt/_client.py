@@ -89,7 +89,8 @@ class _Wire:
                 url = self._server.url
         self._url = url or ""
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuse to work after `close`."""
         if self._closed:
             raise ClosedError(self._owner)
 
@@ -117,7 +118,7 @@ class SyncWire(_Wire):
 
     def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
-        self._check_open()
+        self.check_open()
         if len(trip) == 1 or self._cluster:
             return [self._one(command) for command in trip]
         pipe = self._client.pipeline(transaction=False)
@@ -138,6 +139,9 @@ class SyncWire(_Wire):
             return _next_scan(self._client.execute_command(*words, target_nodes=nodes[node]), node, len(nodes))
         except self._errors as error:
             return clearer(error)
+        finally:
+            if self._closed and self._own:
+                self._client.close()  # a call that was under way may have opened a connection since
 
     def close(self) -> None:
         """Close what this wire has opened; a client that was given stays open."""
@@ -166,6 +170,11 @@ class AsyncWire(_Wire):
             self._make = _given_once(client)
         self._know(client)
 
+    def forget_loops(self) -> None:
+        """Begin anew in a forked child; what the parent has opened is the parent's."""
+        self._lock = threading.Lock()
+        self._clients = {}
+
     async def _client(self) -> Any:
         loop = asyncio.get_running_loop()
         try:
@@ -191,7 +200,7 @@ class AsyncWire(_Wire):
 
     async def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
-        self._check_open()
+        self.check_open()
         client = await self._client()
         if len(trip) == 1 or self._cluster:
             return [await self._one(client, command) for command in trip]

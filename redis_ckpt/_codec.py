@@ -5,7 +5,7 @@ Every record begins with its format version, the digit `1`. GS, RS and US are th
 
     checkpoint   1 parent GS run GS root GS deltas GS refs GS body
                    parent, run: quoted ids, or nothing; root: the root checkpoint that a subgraph call belongs to
-                   deltas: quoted names, joined by RS, of the delta channels whose value is not stored here
+                   deltas: quoted names, each with RS behind it, of the delta channels that are not put with a value
                    refs: channel US version, joined by RS, of the blobs that this checkpoint refers to
                    body: msgpack of `_Body`
     blob         1 f type US bytes      a value, as the serialiser's (type, bytes)
@@ -113,7 +113,7 @@ def merged_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dic
 class Encoded(NamedTuple):
     """A checkpoint ready to be sent."""
 
-    record: tuple[bytes, bytes]  # up to its refs, and behind them
+    record: tuple[bytes, bytes, bytes]  # up to its refs, the refs that the client knows of, and behind them
     run_id: str
     emptied: list[bytes]  # refs of new versions without a value
     quiet: list[bytes]  # refs of versions that are not new, of channels without a value
@@ -157,11 +157,12 @@ def encode_checkpoint(
             FORMAT + quote(str(config["configurable"].get("checkpoint_id") or "")),
             quote(run_id),
             quote(str(root or "")),
-            RS.join(deltas),
-            RS.join(refs),
+            b"".join(delta + RS for delta in deltas),
+            b"",
         )
     )
-    return Encoded((head, _encoded_body(serde, checkpoint, full)), run_id, emptied, quiet, blobs, others)
+    record = head, RS.join(refs), _encoded_body(serde, checkpoint, full)
+    return Encoded(record, run_id, emptied, quiet, blobs, others)
 
 
 def _encoded_body(serde: SerializerProtocol, checkpoint: Checkpoint, metadata: dict[str, Any]) -> bytes:
@@ -211,7 +212,11 @@ def decode_header(record: bytes, what: str = "a checkpoint") -> Header:
     """The head of a checkpoint record."""
     check_format(record, what)
     parent, run, root, deltas, refs = record[1:].split(GS, 5)[:5]
-    return Header(parent, run, root, _split(deltas), _split(refs))
+    return _header(parent, run, root, deltas, refs)
+
+
+def _header(parent: bytes, run: bytes, root: bytes, deltas: bytes, refs: bytes) -> Header:
+    return Header(parent, run, root, tuple(deltas.split(RS)[:-1]), tuple(refs.split(RS)) if refs else ())
 
 
 def decode_checkpoint(serde: SerializerProtocol, record: bytes, what: str) -> Record:
@@ -231,11 +236,7 @@ def decode_checkpoint(serde: SerializerProtocol, record: bytes, what: str) -> Re
     else:
         checkpoint = serde.loads_typed(body.odd)
     metadata = serde.loads_typed((body.metadata_type, body.metadata))
-    return Record(Header(parent, run, root, _split(deltas), _split(refs)), checkpoint, metadata)
-
-
-def _split(joined: bytes) -> tuple[bytes, ...]:
-    return tuple(joined.split(RS)) if joined else ()
+    return Record(_header(parent, run, root, deltas, refs), checkpoint, metadata)
 
 
 def check_format(record: bytes, what: str) -> None:

@@ -8,6 +8,7 @@ extensions, and no two names meet.
 from __future__ import annotations
 
 import re
+import secrets
 from typing import NamedTuple
 
 US = b"\x1f"
@@ -50,6 +51,12 @@ def thread_keys(prefix: bytes, thread_id: str) -> ThreadKeys:
     """All keys of a thread. They share the hash tag `{T}`, so one slot of a cluster holds them."""
     head = b"%b:{%b}:" % (prefix, quote(thread_id))
     return ThreadKeys(head + b"checkpoints", head + b"blobs", head + b"writes", head + b"order", head + b"pending")
+
+
+def staging_keys(keys: ThreadKeys) -> ThreadKeys:
+    """Five keys in the slot of a thread that are no thread's: where a copy is put together."""
+    name = secrets.token_hex(8).encode()
+    return ThreadKeys(*(b"%b:copying:%b:%b" % (*key.rsplit(b":", 1)[:1], name, key.rsplit(b":", 1)[1]) for key in keys))
 
 
 def run_key(prefix: bytes, run_id: str) -> bytes:

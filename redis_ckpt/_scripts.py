@@ -75,13 +75,13 @@ def _new_epoch() -> int:
 def put(
     keys: ThreadKeys,
     field: bytes,
-    record: tuple[bytes, bytes],
+    record: tuple[bytes, bytes, bytes],
     emptied: Sequence[bytes],
     quiet: Sequence[bytes],
     blobs: Iterable[tuple[bytes, bytes]],
     deadline: int = NO_DEADLINE,
 ) -> Call:
-    """Reply: 1, or the list of the refs that are missing."""
+    """Reply: 1, or the list of the refs that are missing, or 0: the order is lost."""
     ns, _, checkpoint_id = field.partition(US)
     member = MARK + checkpoint_id + US + ns if ns else b""
     return _call(

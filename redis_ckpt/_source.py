@@ -38,6 +38,12 @@ def url_options(redis_url: str, connection_args: Mapping[str, Any] | None) -> di
         scheme, found, _ = str(redis_url).partition("://")
         what = f"its scheme is {scheme[:20]!r}" if found else "it has no scheme"
         raise ValueError(f"redis_url must begin with one of {', '.join(SCHEMES)}; {what}")
+    try:
+        urlsplit(redis_url).port  # noqa: B018
+    except ValueError:
+        raise ValueError(
+            "host and port of redis_url cannot be read: in a password write / as %2F, # as %23, ? as %3F, @ as %40"
+        ) from None  # the error quotes what may be a password
     options = _quiet() | dict(connection_args or {})
     asked = parse_qs(urlsplit(redis_url).query).get("decode_responses", ["no"])[-1]
     if options.get("decode_responses") or asked.lower() not in ("no", "false", "0", ""):

@@ -7,11 +7,14 @@ and JSON. LangGraph compares versions with `>` and takes the maximum over all ch
 
 from __future__ import annotations
 
+import math
 import random
+import re
 
 RANDOM_BITS = 29
 STEP_BITS = 53 - RANDOM_BITS
 
+_SUFFIX = re.compile(r"~(\d{16})\.\d{16}$")
 _bits = random.SystemRandom().getrandbits  # forked processes must not draw the same
 
 
@@ -21,13 +24,18 @@ def next_version(current: int | float | str | None) -> int | float | str:
         return _next_text(current)
     following = ((int(current or 0) >> RANDOM_BITS) + 1) << RANDOM_BITS
     version = following | _bits(RANDOM_BITS)
-    return float(version) if isinstance(current, float) else version
+    if isinstance(current, float):
+        return max(float(version), math.nextafter(current, math.inf))
+    return version
 
 
 def _next_text(current: str) -> str:
-    """In the form of LangGraph's own savers, `{step:032}.{random}`; other texts grow by a suffix."""
+    """In the form of LangGraph's own savers, `{step:032}.{random}`; other texts get a suffix that counts."""
     step, _, _ = current.partition(".")
-    if not step.isdecimal():
-        return f"{current}.{_bits(53):016}"
-    grown = f"{int(step) + 1:0{max(32, len(step))}}.{_bits(53):016}"
-    return grown if grown > current else f"{current}.{_bits(53):016}"
+    if step.isdecimal():
+        grown = f"{int(step) + 1:0{max(32, len(step))}}.{_bits(53):016}"
+        if grown > current:
+            return grown
+    suffix = _SUFFIX.search(current)
+    base, count = (current[: suffix.start()], int(suffix[1])) if suffix else (current, 0)
+    return f"{base}~{count + 1:016}.{_bits(53):016}"

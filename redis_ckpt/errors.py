@@ -7,6 +7,7 @@ Errors of the connection and of the server pass through unchanged: a saver that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 __all__ = ["CheckpointerError", "ClosedError", "DamagedCheckpointError", "StorageVersionError"]
 
@@ -14,11 +15,18 @@ __all__ = ["CheckpointerError", "ClosedError", "DamagedCheckpointError", "Storag
 class CheckpointerError(Exception):
     """The base of this package's errors."""
 
+    _given: tuple[Any, ...] | None = None  # what the class was called with, where that is not the text
+
+    def __reduce__(self) -> Any:
+        """Errors cross the borders of processes: pools and task queues pickle them."""
+        return super().__reduce__() if self._given is None else (type(self), self._given)
+
 
 class ClosedError(CheckpointerError):
     """The saver was used after it was closed. Nothing was sent."""
 
     def __init__(self, saver: str) -> None:
+        self._given = (saver,)
         super().__init__(
             f"{saver} is closed: make a new one, or keep using it inside its `with` block. Nothing was sent."
         )
@@ -33,6 +41,7 @@ class StorageVersionError(CheckpointerError):
     """
 
     def __init__(self, what: str, stored: str, known: str) -> None:
+        self._given = (what, stored, known)
         super().__init__(
             f"{what} is stored in format {stored!r}, but this redis-ckpt reads formats up to {known!r}: "
             "a newer version wrote it, so upgrade redis-ckpt here. Nothing was changed."
@@ -59,6 +68,7 @@ class DamagedCheckpointError(CheckpointerError):
         missing: str,
         channels: Sequence[str] = (),
     ) -> None:
+        self._given = (thread_id, checkpoint_ns, checkpoint_id, missing, tuple(channels))
         names = ": " + ", ".join(map(repr, channels)) if channels else ""
         super().__init__(
             f"checkpoint {checkpoint_id!r} of thread {thread_id!r}, namespace {checkpoint_ns!r}, is damaged: "

@@ -8,12 +8,13 @@ from typing import Any
 from redis_ckpt import _scripts
 from redis_ckpt._config import thread_text
 from redis_ckpt._flow import Flow, Plain
-from redis_ckpt._keys import ThreadKeys, quote, run_key, thread_keys, unquote
+from redis_ckpt._keys import ThreadKeys, quote, run_key, staging_keys, thread_keys, unquote
 from redis_ckpt._ops.remove import read_thread
 from redis_ckpt.errors import CheckpointerError
 
 CHUNK = 200  # fields or members moved a time
 MOST_TRIES = 20
+STAGING_MS = 3600 * 1000
 
 
 def copy_thread(prefix: bytes, source_id: str, target_id: str) -> Flow[None]:
@@ -53,23 +54,30 @@ def _note_runs(prefix: bytes, target: str) -> Flow[None]:
 
 
 def _move(source: ThreadKeys, target: ThreadKeys) -> Flow[int]:
-    """Copy page by page, `order` last: until then the target has no checkpoints that anyone sees."""
-    (taken,) = yield [Plain(("EXISTS", target.checkpoints, target.order))]
-    if taken:
-        return -1
+    """Copy page by page to keys of no thread beside the target's, then to the target, at once.
+
+    If this process ends on the way, those keys expire.
+    """
+    staging = staging_keys(target)
+    outcome: int | None = None
     for _ in range(MOST_TRIES):
         before = yield from _epoch(source)
         if before is None:
-            return 0
-        yield [Plain(("UNLINK", *target))]
-        for key, to in zip(source[:3], target[:3], strict=True):
+            outcome = 0
+            break
+        yield [Plain(("UNLINK", *staging))]
+        for key, to in zip(source[:3], staging[:3], strict=True):
             yield from _move_hash(key, to)
-        for key, to in ((source.pending, target.pending), (source.order, target.order)):
+        for key, to in zip(source[3:], staging[3:], strict=True):
             yield from _move_names(key, to)
         if (yield from _epoch(source)) == before:
-            return 1
-    yield [Plain(("UNLINK", *target))]
-    raise CheckpointerError("the source thread changed all the time while it was copied: nothing was copied")
+            replies = yield [_scripts.copy(staging, target)]
+            outcome = int(replies[0])
+            break
+    yield [Plain(("UNLINK", *staging))]
+    if outcome is None:
+        raise CheckpointerError("the source thread changed all the time while it was copied: nothing was copied")
+    return outcome
 
 
 def _epoch(keys: ThreadKeys) -> Flow[Any]:
@@ -88,7 +96,7 @@ def _move_hash(key: bytes, to: bytes) -> Flow[None]:
         cursor, fields = reply
         flat = [part for pair in fields.items() for part in pair] if isinstance(fields, dict) else fields
         for chunk in _chunks(flat):
-            yield [Plain(("HSET", to, *chunk))]
+            yield [Plain(("HSET", to, *chunk)), Plain(("PEXPIRE", to, STAGING_MS))]
         if int(cursor) == 0:
             return
 
@@ -98,7 +106,8 @@ def _move_names(key: bytes, to: bytes) -> Flow[None]:
     while True:
         (names,) = yield [Plain(("ZRANGEBYLEX", key, after, "+", "LIMIT", 0, CHUNK))]
         if names:
-            yield [Plain(("ZADD", to, *(part for name in names for part in (0, name))))]
+            pairs = [part for name in names for part in (0, name)]
+            yield [Plain(("ZADD", to, *pairs)), Plain(("PEXPIRE", to, STAGING_MS))]
         if len(names) < CHUNK:
             return
         after = b"(" + names[-1]

@@ -165,10 +165,26 @@ class _Matches:
         self._begun = False
 
     def next_page(self) -> Flow[Iterable[CheckpointTuple] | None]:
-        if self._left == 0:
-            return None
-        if not self._begun:
+        if not self._begun and self._left != 0:
             yield from self._begin()
+        while self._left != 0 and (matches := (yield from self._next_matches())):
+            whole = yield from fetch(self._prefix, [read.target for read in matches])
+            # what was deleted or replaced meanwhile does not count
+            reads = [
+                read
+                for match, stored in zip(matches, whole, strict=True)
+                if stored is not None
+                and self._is_match((read := read_record(self._serde, match.target.thread_id, stored)).record.metadata)
+            ]
+            if self._left is not None:
+                self._left -= len(reads)
+            if reads:
+                sends = yield from sends_of_parents(self._prefix, self._serde, reads)
+                return _finish_all(self._serde, reads, sends)
+        return None
+
+    def _next_matches(self) -> Flow[list[Read]]:
+        """The next records that match, as many as a page holds; none at the end."""
         most = PAGE if self._left is None else min(PAGE, self._left)
         matches: list[Read] = []
         while len(matches) < most and self._lanes:
@@ -183,19 +199,7 @@ class _Matches:
                 heapq.heapreplace(self._lanes, lane)
             else:
                 heapq.heappop(self._lanes)
-        if not matches:
-            return None
-        if self._left is not None:
-            self._left -= len(matches)
-        whole = yield from fetch(self._prefix, [read.target for read in matches])
-        # one that was deleted meanwhile is left out
-        reads = [
-            read_record(self._serde, match.target.thread_id, stored)
-            for match, stored in zip(matches, whole, strict=True)
-            if stored is not None
-        ]
-        sends = yield from sends_of_parents(self._prefix, self._serde, reads)
-        return _finish_all(self._serde, reads, sends)
+        return matches
 
     def _begin(self) -> Flow[None]:
         self._begun = True

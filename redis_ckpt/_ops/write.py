@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, target_of
 from redis_ckpt._flow import Call, Flow
 from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys
+from redis_ckpt.errors import DamagedCheckpointError
 
 
 class RecentRuns:
@@ -30,7 +30,6 @@ class RecentRuns:
 
     def __init__(self) -> None:
         self._noted: dict[tuple[str, str], float] = {}
-        self._lock = threading.Lock()
 
     def is_noted(self, run_id: str, thread_id: str) -> bool:
         """Whether the pair was noted within the hour."""
@@ -39,11 +38,11 @@ class RecentRuns:
 
     def note(self, run_id: str, thread_id: str) -> None:
         """Remember the pair; the oldest is forgotten."""
-        with self._lock:
-            self._noted.pop((run_id, thread_id), None)
-            self._noted[run_id, thread_id] = time.monotonic()
-            if len(self._noted) > self.MOST:
-                del self._noted[next(iter(self._noted))]
+        # no lock, which a fork might inherit closed: each step is atomic, and to forget a pair twice does no harm
+        self._noted.pop((run_id, thread_id), None)
+        self._noted[run_id, thread_id] = time.monotonic()
+        if len(self._noted) > self.MOST:
+            self._noted.pop(next(iter(self._noted.copy())), None)
 
 
 def put(
@@ -63,7 +62,7 @@ def put(
     encoded = _codec.encode_checkpoint(serde, config, checkpoint, metadata, new_versions)
     keys = thread_keys(prefix, thread_id)
     field = checkpoint_field(ns, stored.checkpoint_id)
-    blobs, values = encoded.blobs, checkpoint["channel_values"]
+    blobs, values = encoded.blobs, dict(checkpoint["channel_values"])
 
     def call() -> Call:
         return _scripts.put(keys, field, encoded.record, encoded.emptied, encoded.quiet, blobs.items())
@@ -76,10 +75,12 @@ def put(
     else:
         replies = yield [call()]
     while isinstance(missing := replies[-1], list):
-        for ref in missing:
+        for ref in missing:  # rare: values of another saver, or of a thread that was deleted meanwhile
             channel = encoded.others[ref]
             blobs[ref] = _codec.encode_blob(serde, channel, values[channel])
         replies = yield [call()]
+    if replies[-1] == 0:
+        raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
     return stored.config()
 
 

@@ -43,7 +43,8 @@ def encode(parts: Any, config: Any = None, metadata: Any = None, new: Any = None
 
 def whole(encoded: codec.Encoded) -> bytes:
     """The record as the script puts it together when no quiet channel has a value."""
-    return GS.join(encoded.record)
+    head, refs, body = encoded.record
+    return head + refs + GS + body
 
 
 def decode(record: bytes) -> dict[str, Any]:
@@ -64,8 +65,8 @@ def test_a_checkpoint_record_has_a_head_that_string_functions_can_read() -> None
         },
         new={"a": 7, "empty": 2},
     )
-    head = b"1p1" + GS + b"r%201" + GS + b"root1" + GS + b"d" + GS
-    assert encoded.record[0] == head + b"a" + US + b"7" + RS + b"b%3Ac" + US + b"=x.1"
+    assert encoded.record[0] == b"1p1" + GS + b"r%201" + GS + b"root1" + GS + b"d" + RS + GS
+    assert encoded.record[1] == b"a" + US + b"7" + RS + b"b%3Ac" + US + b"=x.1"
     assert encoded.quiet == [b"d" + US + b"3"]
     assert encoded.run_id == "r 1"
     assert encoded.emptied == [b"empty" + US + b"2"]

@@ -19,7 +19,7 @@ THREAD = thread_keys(b"p", "t")
 OTHER = thread_keys(b"p", "u")
 # One call of each, with as many of each repeated argument as its type allows, to count ARGV by.
 CALLS = {
-    "put": _scripts.put(THREAD, b"ns\x1fid", (b"head", b"body"), [], [], []),
+    "put": _scripts.put(THREAD, b"ns\x1fid", (b"head", b"refs", b"body"), [], [], []),
     "put_writes": _scripts.put_writes(THREAD, b"task", []),
     "get_tuple": _scripts.get_tuple(THREAD, b"", b""),
     "list_page": _scripts.list_page(THREAD, 1, False, Range(b"-", b"+"), NOTHING),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import redis
 
-from redis_ckpt import RedisSaver
+from redis_ckpt import RedisSaver, _scripts
+from redis_ckpt._flow import Trip
+from redis_ckpt._keys import thread_keys
 from tests.cluster.servers import Cluster
 from tests.savers import IDS, Facade, cfg, ids, put, values, writes
 
@@ -49,6 +52,60 @@ def test_a_thread_is_copied_between_nodes(on_cluster: Facade, cluster: Cluster) 
             on_cluster.copy_thread("source", target)
     on_cluster.copy_thread("missing", "nowhere")
     assert on_cluster.list(cfg("nowhere")) == []
+
+
+@pytest.fixture
+def long_thread(cluster: Cluster) -> Iterator[tuple[RedisSaver, str]]:
+    """A saver with a thread of 500 checkpoints, and the name of a thread on another node."""
+    client = cluster.client()
+    with RedisSaver(redis_client=client) as saver:
+        saver.setup()
+        for n in range(500):
+            put(saver, f"{IDS[1]}-{n:03}", t="source", a=n, vers={"a": n})
+        home = client.keyslot("{source}") * 3 // 16384
+        yield saver, next(t for t in THREADS if client.keyslot(f"{{{t}}}") * 3 // 16384 != home)
+    client.close()
+
+
+def test_a_copy_between_nodes_shows_when_it_is_whole_and_not_before(
+    long_thread: tuple[RedisSaver, str], cluster: Cluster
+) -> None:
+    saver, target = long_thread
+    send, seen = saver._wire.send, set()
+
+    def looking(trip: Trip) -> list[Any]:
+        (whole,) = send([_scripts.get_tuple(thread_keys(b"ckpt", target), b"", b"")])
+        seen.add(None if whole is None else whole[0])
+        return send(trip)
+
+    saver._wire.send = looking  # type: ignore[method-assign]
+    saver.copy_thread("source", target)
+    assert seen == {None, f"\x1f{IDS[1]}-499".encode()}
+    assert not [key for key in cluster.stored() if b"copying" in key]
+
+
+def test_a_copy_that_ended_on_the_way_is_not_in_the_way_of_the_next(
+    long_thread: tuple[RedisSaver, str], cluster: Cluster
+) -> None:
+    saver, target = long_thread
+    send, left = saver._wire.send, iter(range(12))
+
+    def dying(trip: Trip) -> list[Any]:
+        if next(left, None) is None:
+            raise ConnectionError("the process ends here")
+        return send(trip)
+
+    saver._wire.send = dying  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        saver.copy_thread("source", target)
+    saver._wire.send = send  # type: ignore[method-assign]
+    abandoned = [key for key in cluster.stored() if b"copying" in key]
+    assert abandoned
+    assert all(0 < cluster.client().pttl(key) <= 3_600_000 for key in abandoned)
+    assert saver.get_tuple(cfg(target)) is None
+    assert [info.thread_id for info in saver.threads()] == ["source"]
+    saver.copy_thread("source", target)
+    assert len(list(saver.list(cfg(target)))) == 500
 
 
 def test_scripts_that_a_node_has_forgotten_are_loaded_again(on_cluster: Facade, cluster: Cluster) -> None:

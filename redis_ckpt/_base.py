@@ -288,7 +288,7 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
             ValueError: The target has checkpoints, or is the source. Nothing was written.
 
         Cost: 1 round trip and a look at the heads of the copy (1 for each 500 checkpoints). On a cluster, where the
-        two lie on different nodes, the client moves them in chunks; the copy shows when it is whole.
+        two lie on different nodes, the client moves them in chunks, and the copy shows when it is whole.
         Source: `BaseCheckpointSaver.copy_thread`.
         """
         self._run(copying.copy_thread(self._prefix, source_thread_id, target_thread_id))

@@ -162,7 +162,7 @@ def test_url_names_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
         ("redis://", "not an embedded:// URL"),
         ("embedded:/path", "not an embedded:// URL"),
         ("embedded://data/agent", "names a host, 'data'.*embedded:///data/agent"),
-        ("embedded://me:secret@localhost:6379", "names a host"),
+        ("embedded://me:secret@localhost:6379", "takes no user, password or host"),
         ("embedded://?db=1", r"takes no '\?'.*%3F"),
         ("embedded:///agent#1", "takes no '#'.*%23"),
         ("embedded:////..", "root directory"),

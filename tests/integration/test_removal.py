@@ -127,6 +127,16 @@ def test_a_copy_is_found_by_its_runs(saver: Facade, raw: redis.Redis) -> None:
     assert saver.list(None) == []
 
 
+@pytest.mark.parametrize("server", ["fake"], indirect=True)
+def test_a_thread_of_hundreds_of_namespaces_tells_them_all(saver: Facade) -> None:
+    names = [f"call:{n:03}" for n in range(450)]
+    for name in names:
+        put(saver, 1, ns=name, a=1)
+    (info,) = saver.threads()
+    assert list(info.namespaces) == names
+    assert info.checkpoints == 450
+
+
 @pytest.mark.parametrize("bad", ["t", b"t"])
 def test_one_text_is_no_list_of_ids(saver: Facade, bad: Any) -> None:
     for method in ("prune", "delete_for_runs"):

@@ -131,22 +131,31 @@ HEADERS = st.dictionaries(
 )
 
 
-@given(HEADERS, st.data(), st.integers(1, 7))
+ORPHANS = st.sets(
+    st.builds(lambda c, v: b"\x1f%b\x1f%d" % (c.encode(), v), st.sampled_from("abcxyz"), st.integers(1, 3))
+)
+
+
+@given(HEADERS, ORPHANS, st.data(), st.integers(1, 7))
 def test_after_any_step_no_blob_that_something_needs_is_gone_and_none_is_left_over(
-    headers: dict[bytes, Header], data: st.DataObject, size: int
+    headers: dict[bytes, Header], orphans: set[bytes], data: st.DataObject, size: int
 ) -> None:
     kept = data.draw(st.sets(st.sampled_from(sorted(headers)))) if headers else set()
-    stored = {blob for n, h in headers.items() for blob in policies.blob_fields(n, h)}
+    stored = {blob for n, h in headers.items() for blob in policies.blob_fields(n, h)} | orphans
+    orphaned = set(orphans)
     left = dict(headers)
     before, policies.STEP_ITEMS = policies.STEP_ITEMS, size
     try:
-        steps = list(policies.steps(policies.Thread(b"1", b"", dict(headers)), kept))
+        steps = list(policies.steps(policies.Thread(b"1", b"", dict(headers), set(orphans)), kept))
     finally:
         policies.STEP_ITEMS = before
     for step in steps:
         for gone in step.checkpoints:
             del left[gone]
         stored -= set(step.blobs)
-        assert stored == {blob for n, h in left.items() for blob in policies.blob_fields(n, h)}
+        orphaned -= set(step.blobs)
+        needed = {blob for n, h in left.items() for blob in policies.blob_fields(n, h)}
+        assert needed <= stored <= needed | orphaned
     assert set(left) == kept
+    assert stored == {blob for n in kept for blob in policies.blob_fields(n, headers[n])}
     assert [s.last for s in steps] == [False] * (len(steps) - 1) + [True] * bool(steps)

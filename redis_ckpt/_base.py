@@ -339,8 +339,8 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         Raises:
             ValueError: The strategy is unknown or an id is empty; said before anything is read.
 
-        Cost: for each thread 1 round trip for each 500 checkpoints, and 1 for each 500 checkpoints and values
-        removed.
+        Cost: for each thread 1 round trip for each 500 checkpoints, 1 for each 500 checkpoints and values removed, and
+        1 to look for late writes.
         Source: `BaseCheckpointSaver.prune`.
         """
         self._run(remove.prune(self._prefix, thread_ids, strategy))

@@ -26,6 +26,7 @@ NAMES = (
     "history",
     "headers",
     "forget",
+    "strays",
     "copy",
     "note_run",
     "thread_info",
@@ -138,6 +139,11 @@ def forget(
 ) -> Call:
     """Reply: the new epoch, or 0 if the thread has changed."""
     return _call("forget", keys, deadline, epoch, int(last), len(fields), *fields, *blobs)
+
+
+def strays(keys: ThreadKeys, after: bytes, most: int) -> Call:
+    """Reply: [where to go on or nothing, then the fields of checkpoints that have writes but no record]."""
+    return _call("strays", keys, after, most)
 
 
 def copy(source: ThreadKeys, target: ThreadKeys, deadline: int = NO_DEADLINE) -> Call:

@@ -88,6 +88,15 @@ def with_ancestors(headers: Mapping[bytes, Header], kept: set[bytes]) -> set[byt
     return result
 
 
+def late(headers: Mapping[bytes, Header], fields: Iterable[bytes]) -> list[bytes]:
+    """Of checkpoints that have writes but no record, those that are older than everything there is.
+
+    Their writes came after they were removed. The others' may have come before their checkpoint, and stay.
+    """
+    oldest = min((split(name)[1] for name in headers), default=b"")
+    return [field for field in fields if split(field)[1] < oldest]
+
+
 def channels(header: Header) -> Iterator[bytes]:
     """The channels that a checkpoint has a stored value of."""
     return (ref.partition(US)[0] for ref in header.refs)

@@ -13,7 +13,7 @@ from redis_ckpt import _scripts, policies
 from redis_ckpt._codec import RS, Header, decode_header
 from redis_ckpt._config import thread_text
 from redis_ckpt._flow import Flow, Plain
-from redis_ckpt._keys import NOTHING, newer_ranges, plain_range, quote, run_key, thread_keys, unquote
+from redis_ckpt._keys import NOTHING, ThreadKeys, newer_ranges, plain_range, quote, run_key, thread_keys, unquote
 from redis_ckpt._ops.threads import thread_ids
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
@@ -74,24 +74,43 @@ def remove_all_but(prefix: bytes, thread_id: str, keep: Keep) -> Flow[None]:
     for _ in range(MOST_TRIES):
         if thread is None:
             return
-        changed = False
-        for step in list(policies.steps(thread, keep(thread.headers))):
-            call = _scripts.forget(keys, thread.epoch, step.last, step.checkpoints, step.blobs)
-            replies = yield [call]
-            if replies[0] == 0:
-                changed = True
-                break
-            thread.epoch = replies[0]
-            thread.orphans.difference_update(step.blobs)
-            for name in step.checkpoints:
-                del thread.headers[name]
-        if not changed:
+        done = yield from _carry_out(keys, thread, policies.steps(thread, keep(thread.headers)))
+        if done and thread.headers:
+            late = yield from _late_writes(keys, thread)
+            done = yield from _carry_out(keys, thread, late)
+        if done:
             return
         thread = yield from _caught_up(prefix, thread_id, thread)
     raise CheckpointerError(
         f"thread {thread_id!r} changed {MOST_TRIES} times while it was being pruned: prune it again when it is "
         "quieter. It is whole; what was removed was no longer needed."
     )
+
+
+def _carry_out(keys: ThreadKeys, thread: policies.Thread, steps: Iterable[policies.Step]) -> Flow[bool]:
+    """Do the steps, and follow them in `thread`; False where the thread has changed meanwhile."""
+    for step in list(steps):
+        replies = yield [_scripts.forget(keys, thread.epoch, step.last, step.checkpoints, step.blobs)]
+        if replies[0] == 0:
+            return False
+        thread.epoch = replies[0]
+        thread.orphans.difference_update(step.blobs)
+        for name in step.checkpoints:
+            thread.headers.pop(name, None)
+    return True
+
+
+def _late_writes(keys: ThreadKeys, thread: policies.Thread) -> Flow[list[policies.Step]]:
+    """Steps that remove the writes which came after their checkpoint was removed."""
+    steps: list[policies.Step] = []
+    after = b""
+    while True:
+        replies = yield [_scripts.strays(keys, after, HEADERS_PAGE)]
+        after, *fields = replies[0]
+        if late := policies.late(thread.headers, fields):
+            steps.append(policies.Step(late, [], last=False))
+        if not after:
+            return steps
 
 
 def read_thread(prefix: bytes, thread_id: str) -> Flow[policies.Thread | None]:

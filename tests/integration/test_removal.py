@@ -82,6 +82,23 @@ def test_a_value_of_a_version_that_its_checkpoint_does_not_have_goes_with_the_ne
     assert raw.hkeys(KEYS.blobs) == [b"\x1fa\x1f1"]
 
 
+def test_writes_that_came_after_their_checkpoint_was_pruned_go_with_the_next_prune(
+    saver: Facade, raw: redis.Redis
+) -> None:
+    old = steps(saver, 3)
+    put(saver, "zz", ns="sub", a=1)
+    saver.prune(["t"])
+    for n, checkpoint_id in enumerate(old[:2]):
+        saver.put_writes(cfg("t", "" if n else "gone:1", checkpoint_id), [("x", 1), ("y", 2)], "late")
+    saver.put_writes(cfg("t", "", old[2]), [("x", 3)], "pending")
+    saver.put_writes(cfg("t", "", "zzz"), [("x", 4)], "early")
+    saver.prune(["t"])
+    names: list[Any] = raw.hkeys(KEYS.writes)
+    left = sorted(name.split(b"\x1f")[2] for name in names)
+    assert left == [b"early", b"pending"]
+    assert raw.zcard(KEYS.pending) == 2
+
+
 def test_a_second_prune_changes_nothing(saver: Facade, raw: redis.Redis) -> None:
     steps(saver, 5)
     saver.prune(["t"])

@@ -26,6 +26,7 @@ CALLS = {
     "history": _scripts.history(THREAD, b"", b"", True, 1, []),
     "headers": _scripts.headers(THREAD, 1, Range(b"-", b"+"), NOTHING),
     "forget": _scripts.forget(THREAD, b"1", True, [], []),
+    "strays": _scripts.strays(THREAD, b"", 1),
     "copy": _scripts.copy(THREAD, OTHER),
     "note_run": _scripts.note_run(b"run", b"t"),
     "thread_info": _scripts.thread_info(THREAD, b"", 1),

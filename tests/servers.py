@@ -27,6 +27,8 @@ HOST = "127.0.0.1"
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 DATABASES = 16
+HIGHEST_PORT = 55_000
+STARTS = 5
 
 
 def _binaries() -> dict[str, str]:
@@ -128,21 +130,24 @@ class Server:
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind((HOST, 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A free port that leaves room for the bus of a cluster, which lies 10,000 above."""
+    port = HIGHEST_PORT + 1
+    while port > HIGHEST_PORT:
+        with socket.socket() as sock:
+            sock.bind((HOST, 0))
+            port = sock.getsockname()[1]
+    return port
 
 
 def start(kind: str, *options: str) -> Server:
     """Start a server of this kind; answers when it answers. `options` are further command line options."""
     if kind == "fake":
         return Server("fake")
-    for _ in range(3):  # another process may take the port between the look and the bind
+    for _ in range(STARTS):  # another process may take the port between the look and the bind
         server = _spawn(kind, free_port(), options)
         if server is not None:
             return server
-    raise RuntimeError(f"{BINARIES[kind]} did not start three times")
+    raise RuntimeError(f"{BINARIES[kind]} did not start {STARTS} times")
 
 
 def _spawn(kind: str, port: int, options: tuple[str, ...]) -> Server | None:

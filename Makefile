@@ -30,4 +30,4 @@ lint: .venv/.installed-test  ## ruff and mypy
 check: lint test
 
 clean:
-	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* .demo
+	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

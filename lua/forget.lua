@@ -15,6 +15,7 @@
 -- Cost     O((c + w + b) log n) in what is removed; the caller gives a few hundred at a time
 -- Caller   redis_ckpt/_scripts.py: forget
 --- @include lib/keys
+--- @include lib/order
 --- @include lib/sliced
 --- @include lib/deadline
 local deadline, epoch, last, count = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
@@ -26,11 +27,10 @@ end
 local fields, members, names, unused = {}, {}, {}, {}
 for i = first_field, first_blob - 1 do
   local field = ARGV[i]
-  local at = string.find(field, US, 1, true)
   fields[#fields + 1] = field
   members[#members + 1] = field
-  if at > 1 then
-    members[#members + 1] = MARK .. string.sub(field, at + 1) .. US .. string.sub(field, 1, at - 1)
+  if string.sub(field, 1, 1) ~= US then
+    members[#members + 1] = MARK .. swapped(field)
   end
   for _, name in ipairs(redis.call('ZRANGEBYLEX', pending, '[' .. field .. US, '(' .. field .. ' ')) do
     names[#names + 1] = name

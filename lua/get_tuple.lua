@@ -15,6 +15,7 @@
 -- Cost     O(c + w + log n) in the channels and writes of the checkpoint, the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: get_tuple
 --- @include lib/keys
+--- @include lib/order
 --- @include lib/sliced
 --- @include lib/deadline
 --- @include lib/header
@@ -23,10 +24,9 @@ local deadline, ns, id = ARGV[1], ARGV[2] .. US, ARGV[3]
 
 local field = ns .. id
 if id == '' then
-  field = redis.call('ZREVRANGEBYLEX', order, '(' .. ns .. '\255', '[' .. ns, 'LIMIT', 0, 1)[1]
+  field = latest(ns)
   if not field then
-    local lost = redis.call('EXISTS', order) == 0 and redis.call('EXISTS', checkpoints) == 1
-    return lost and {ns, false} or false
+    return order_lost() and {ns, false} or false
   end
 end
 local record = redis.call('HGET', checkpoints, field)

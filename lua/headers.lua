@@ -16,22 +16,21 @@
 -- Cost     O(log n + most)
 -- Caller   redis_ckpt/_scripts.py: headers
 --- @include lib/keys
+--- @include lib/order
 --- @include lib/sliced
 --- @include lib/header
 local most, own_low, own_high, all_low, all_high = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 local fields = redis.call('ZRANGEBYLEX', order, own_low, own_high, 'LIMIT', 0, most)
 for _, member in ipairs(redis.call('ZRANGEBYLEX', order, all_low, all_high, 'LIMIT', 0, most)) do
-  local at = string.find(member, US, 1, true)
-  fields[#fields + 1] = string.sub(member, at + 1) .. US .. string.sub(member, 2, at - 1)
+  fields[#fields + 1] = swapped(string.sub(member, 2))
 end
-local root_top = redis.call('ZREVRANGEBYLEX', order, '(' .. US .. '\255', '[' .. US, 'LIMIT', 0, 1)[1]
-local other_top = redis.call('ZREVRANGEBYLEX', order, '(' .. US, '[' .. MARK, 'LIMIT', 0, 1)[1]
+local root_top, other_top = greatest_ids()
 local reply = {
   redis.call('HGET', checkpoints, 'epoch') or '',
   redis.call('HGET', checkpoints, 'orphans') or '',
-  root_top and string.sub(root_top, 2) or '',
-  other_top and string.sub(other_top, 2, string.find(other_top, US, 1, true) - 1) or '',
+  root_top,
+  other_top,
 }
 local records = sliced('HMGET', checkpoints, fields)
 for i = 1, #fields do

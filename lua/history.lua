@@ -14,10 +14,11 @@
 -- Returns  next (the ancestor to go on from, nothing at the end), intact, then for each ancestor: id, s, and
 --          s times channel, blob of a value found here (false where it is gone), w, and w times name, record of a
 --          write to one of the channels. A record of another format alone, for the client to refuse.
---          false if the target is not there
+--          The id of a checkpoint and -1 alone if its record is lost. false if the target is not there
 -- Cost     O(a log n + w) in the ancestors and writes of the page
 -- Caller   redis_ckpt/_scripts.py: history
 --- @include lib/keys
+--- @include lib/order
 --- @include lib/sliced
 --- @include lib/header
 --- @include lib/writes_of
@@ -33,12 +34,11 @@ end
 if first then
   local field = ns .. id
   if id == '' then
-    field = redis.call('ZREVRANGEBYLEX', order, '(' .. ns .. '\255', '[' .. ns, 'LIMIT', 0, 1)[1]
+    field = latest(ns)
   end
   local record = field and redis.call('HGET', checkpoints, field)
   if not record then
-    local lost = field and redis.call('ZSCORE', order, field)
-      or redis.call('EXISTS', order) == 0 and redis.call('EXISTS', checkpoints) == 1
+    local lost = field and redis.call('ZSCORE', order, field) or order_lost()
     return lost and {id, -1} or false
   end
   id = header(record)

@@ -17,6 +17,7 @@
 -- Cost     O(log n + size) and what the page holds, however long the thread is
 -- Caller   redis_ckpt/_scripts.py: list_page
 --- @include lib/keys
+--- @include lib/order
 --- @include lib/sliced
 --- @include lib/header
 --- @include lib/writes_of
@@ -32,12 +33,6 @@ local function greater(a, b)
   return #a > #b
 end
 
--- ns US id -> id US ns, and back
-local function swapped(name)
-  local at = string.find(name, US, 1, true)
-  return string.sub(name, at + 1) .. US .. string.sub(name, 1, at - 1)
-end
-
 local own = redis.call('ZREVRANGEBYLEX', order, own_high, own_low, 'LIMIT', 0, size)
 local all = redis.call('ZREVRANGEBYLEX', order, all_high, all_low, 'LIMIT', 0, size)
 local fields, i, j = {}, 1, 1
@@ -51,7 +46,7 @@ while #fields < size and (own[i] or all[j]) do
 end
 
 -- The order is lost: one item without a record says so.
-if #fields == 0 and redis.call('EXISTS', order) == 0 and redis.call('EXISTS', checkpoints) == 1 then
+if #fields == 0 and order_lost() then
   return {0, 1, string.sub(own_low, 2), false, 0}
 end
 local records = sliced('HMGET', checkpoints, fields)

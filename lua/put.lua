@@ -22,6 +22,7 @@
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
+--- @include lib/order
 --- @include lib/sliced
 --- @include lib/deadline
 --- @include lib/header
@@ -38,7 +39,7 @@ for i = first_pair, #ARGV, 2 do
 end
 
 -- A first member would hide that the others are gone.
-if redis.call('EXISTS', order) == 0 and redis.call('EXISTS', checkpoints) == 1 then return 0 end
+if order_lost() then return 0 end
 local named, missing = {}, {}
 for ref in string.gmatch(refs, '[^\30]+') do
   named[ref] = true

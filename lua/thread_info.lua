@@ -13,17 +13,17 @@
 -- Cost     O(m log n) in the namespaces of the page
 -- Caller   redis_ckpt/_scripts.py: thread_info
 --- @include lib/keys
+--- @include lib/order
 local after, most = ARGV[1], tonumber(ARGV[2])
 
-local root_top = redis.call('ZREVRANGEBYLEX', order, '(' .. US .. '\255', '[' .. US, 'LIMIT', 0, 1)[1]
-local other_top = redis.call('ZREVRANGEBYLEX', order, '(' .. US, '[' .. MARK, 'LIMIT', 0, 1)[1]
+local root_top, other_top = greatest_ids()
 local count = redis.call('HLEN', checkpoints) - redis.call('HEXISTS', checkpoints, 'epoch')
   - redis.call('HEXISTS', checkpoints, 'orphans')
 local reply = {
   count,
   redis.call('PTTL', order),
-  root_top and string.sub(root_top, 2) or '',
-  other_top and string.sub(other_top, 2, string.find(other_top, US, 1, true) - 1) or '',
+  root_top,
+  other_top,
 }
 local low = after == '' and '[' .. US or '(' .. after .. '\255'
 while most > 0 do

@@ -35,7 +35,7 @@ from redis_ckpt.errors import ClosedError
 if TYPE_CHECKING:
     from redis_ckpt.embedded import EmbeddedServer
 
-RETRIES = 5  # with the back-off below about two seconds in all; every script is safe to repeat
+RETRIES = 5  # with the back-off below waits of 2.5 seconds at the most; every script is safe to repeat
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 0.05, 1.0
 MAX_CONNECTIONS = 64  # of one event loop; further calls wait for a free one instead of failing
 
@@ -51,6 +51,15 @@ def _words(command: Command) -> tuple[Any, ...]:
     if isinstance(command, Plain):
         return command.words
     return ("SCAN", command.cursor or 0, "MATCH", command.pattern, "COUNT", command.size)
+
+
+def _scan_page(client: Any, scan: Scan, cluster: bool) -> tuple[Scan, dict[str, Any], int, int]:
+    """The SCAN of one node, the options that lead to it, its number, and how many nodes there are (0: no cluster)."""
+    if not cluster:
+        return scan, {}, 0, 0
+    node, cursor = scan.cursor or (0, 0)
+    nodes = sorted(client.get_primaries(), key=lambda n: str(n.name))
+    return scan._replace(cursor=cursor), {"target_nodes": nodes[node]}, node, len(nodes)
 
 
 def _next_scan(reply: Any, node: int, nodes: int) -> list[Any]:
@@ -119,29 +128,26 @@ class SyncWire(_Wire):
     def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
         self.check_open()
-        if len(trip) == 1 or self._cluster:
-            return [self._one(command) for command in trip]
-        pipe = self._client.pipeline(transaction=False)
-        for command in trip:
-            pipe.execute_command(*_words(command))
-        replies: list[Reply] = pipe.execute(raise_on_error=False)
-        return replies
+        try:
+            if len(trip) == 1 or self._cluster:
+                return [self._one(command) for command in trip]
+            pipe = self._client.pipeline(transaction=False)
+            for command in trip:
+                pipe.execute_command(*_words(command))
+            replies: list[Reply] = pipe.execute(raise_on_error=False)
+            return replies
+        finally:
+            if self._closed and self._own:
+                self._client.close()  # a call that was under way may have opened a connection since
 
     def _one(self, command: Command) -> Reply:
         try:
             if not isinstance(command, Scan):
                 return self._client.execute_command(*_words(command))
-            if not self._cluster:
-                return _next_scan(self._client.execute_command(*_words(command)), 0, 0)
-            node, cursor = command.cursor or (0, 0)
-            nodes = sorted(self._client.get_primaries(), key=lambda n: str(n.name))
-            words = _words(command._replace(cursor=cursor))
-            return _next_scan(self._client.execute_command(*words, target_nodes=nodes[node]), node, len(nodes))
+            page, options, node, nodes = _scan_page(self._client, command, self._cluster)
+            return _next_scan(self._client.execute_command(*_words(page), **options), node, nodes)
         except self._errors as error:
             return clearer(error)
-        finally:
-            if self._closed and self._own:
-                self._client.close()  # a call that was under way may have opened a connection since
 
     def close(self) -> None:
         """Close what this wire has opened; a client that was given stays open."""
@@ -214,13 +220,9 @@ class AsyncWire(_Wire):
         try:
             if not isinstance(command, Scan):
                 return await client.execute_command(*_words(command))
-            if not self._cluster:
-                return _next_scan(await client.execute_command(*_words(command)), 0, 0)
-            await client.initialize()
-            node, cursor = command.cursor or (0, 0)
-            nodes = sorted(client.get_primaries(), key=lambda n: str(n.name))
-            words = _words(command._replace(cursor=cursor))
-            return _next_scan(await client.execute_command(*words, target_nodes=nodes[node]), node, len(nodes))
+            await client.initialize()  # a cluster's client knows its nodes only then
+            page, options, node, nodes = _scan_page(client, command, self._cluster)
+            return _next_scan(await client.execute_command(*_words(page), **options), node, nodes)
         except self._errors as error:
             return clearer(error)
 

@@ -39,7 +39,6 @@ from redis_ckpt.errors import StorageVersionError
 FORMAT = b"1"
 GS = b"\x1d"
 RS = b"\x1e"
-EMPTY = FORMAT + b"e"
 
 _PLAIN_KEYS = {"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
 _VERSION_TYPES = {int, float, str}

@@ -54,30 +54,33 @@ class AsyncRedisSaver(RedisSaverBase):
         async with cls(redis_url, **options) as saver:
             yield saver
 
-    def _check(self) -> None:
-        self._wire.check_open()
+    def _begin_after_fork(self) -> None:
         if self._home.pid != os.getpid():  # a fork: the loops of the parent do not run here
             self._home.begin()
             self._wire.forget_loops()
 
     async def _arun(self, flow: Flow[T]) -> T:
-        self._check()
+        self._wire.check_open()
+        self._begin_after_fork()
         self._home.loop = asyncio.get_running_loop()
         return await arun(primed(flow), self._wire.send)
 
     def _run(self, flow: Flow[T]) -> T:
-        self._check()
+        self._wire.check_open()
+        self._begin_after_fork()
         loop = self._home.loop_for_blocking()
         result: T = run_on(loop, arun(primed(flow), self._wire.send))
         return result
 
     async def aclose(self) -> None:
         """Close the connections that this saver has opened, for its clones too. Later calls raise ClosedError."""
+        self._begin_after_fork()
         await self._wire.aclose()
         await asyncio.to_thread(self._home.close)
 
     def close(self) -> None:
         """Close the connections: see `aclose`."""
+        self._begin_after_fork()
         run_on(self._home.loop_for_blocking(), self._wire.aclose())
         self._home.close()
 

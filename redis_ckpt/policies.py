@@ -14,7 +14,7 @@ from redis_ckpt._codec import Header
 from redis_ckpt._keys import US
 
 COLON = b"%3A"
-STEP_ITEMS = 500  # checkpoints and blobs of one `forget`: about 1 ms of server time on a 2-core machine
+STEP_ITEMS = 500  # checkpoints and blobs of one `forget`: a bound to the time the server is held; not measured
 
 
 @dataclass

@@ -115,11 +115,11 @@ def _late_writes(keys: ThreadKeys, thread: policies.Thread) -> Flow[list[policie
 
 def read_thread(prefix: bytes, thread_id: str) -> Flow[policies.Thread | None]:
     """The heads of all checkpoints at one epoch, in pages; None if there are none."""
+    keys = thread_keys(prefix, thread_id)
     for _ in range(MOST_TRIES):
         thread: policies.Thread | None = None
         after = b""
         while True:
-            keys = thread_keys(prefix, thread_id)
             replies = yield [_scripts.headers(keys, HEADERS_PAGE, plain_range(after), NOTHING)]
             epoch, found, orphans, greatest = _parse(thread_id, replies[0])
             if not found and thread is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -42,7 +43,8 @@ class RecentRuns:
         self._noted.pop((run_id, thread_id), None)
         self._noted[run_id, thread_id] = time.monotonic()
         if len(self._noted) > self.MOST:
-            self._noted.pop(next(iter(self._noted.copy())), None)
+            with suppress(RuntimeError, StopIteration):  # another thread was at it
+                self._noted.pop(next(iter(self._noted)), None)
 
 
 def put(

@@ -80,6 +80,8 @@ def test_a_forked_child_may_use_the_saver_of_its_parent(server: Server) -> None:
     assert values(saver.get_tuple(cfg())) == {"a": 1}  # makes a loop of the saver's own
     in_child(lambda: values(saver.get_tuple(cfg())) == {"a": 1})
     in_child(lambda: values(asyncio.run(saver.aget_tuple(cfg()))) == {"a": 1})
+    in_child(lambda: [saver.close()] == [None])  # type: ignore[func-returns-value]
+    in_child(lambda: [asyncio.run(saver.aclose())] == [None])
 
     async def fork_inside() -> None:
         assert values(await saver.aget_tuple(cfg())) == {"a": 1}

@@ -6,14 +6,15 @@
 -- KEYS[4]  <prefix>:{T}:order        zset
 -- KEYS[5]  <prefix>:{T}:pending      zset
 -- KEYS[6..10]                        the target's, in the same order
--- ARGV[1]  deadline   of the target: ms since the epoch; 0 = keep for ever
+-- ARGV[1]  idle       ms without a write until the target expires, if the source has no idle time of its own; 0 = never
 -- ARGV[2]  epoch      the target's; a target that has it is the work of this very call, whose answer was lost
 --
 -- Returns  1 copied, 0 the source has no checkpoints, -1 the target has checkpoints; nothing is written unless 1
 -- Cost     O(n), one COPY a key
 -- Caller   redis_ckpt/_scripts.py: copy
 --- @include lib/keys
-local deadline, epoch = ARGV[1], ARGV[2]
+--- @include lib/deadline
+local idle, epoch = ARGV[1], ARGV[2]
 local source = {checkpoints, blobs, writes, order, pending}
 local target = {KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]}
 
@@ -24,11 +25,12 @@ end
 for i = 1, #source do
   redis.call('UNLINK', target[i])
   redis.call('COPY', source[i], target[i])
-  if deadline == '0' then
-    redis.call('PERSIST', target[i])
-  else
-    redis.call('PEXPIREAT', target[i], deadline)
-  end
+end
+local ms = idle_time(idle)
+if ms > 0 then
+  expire_in(ms, target)
+else
+  persist(target)
 end
 redis.call('HSET', target[1], 'epoch', epoch)
 return 1

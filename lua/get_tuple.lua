@@ -5,7 +5,7 @@
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id, every score 0
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
--- ARGV[1]  deadline   ms since the epoch; 0 = leave the keys as they are
+-- ARGV[1]  idle       ms from this read until the thread expires, if that is later than now; nothing = reads do not count
 -- ARGV[2]  ns         the namespace, quoted
 -- ARGV[3]  id         the checkpoint, quoted; nothing = the latest, which is the greatest id
 --
@@ -20,7 +20,7 @@
 --- @include lib/deadline
 --- @include lib/header
 --- @include lib/writes_of
-local deadline, ns, id = ARGV[1], ARGV[2] .. US, ARGV[3]
+local idle, ns, id = ARGV[1], ARGV[2] .. US, ARGV[3]
 
 local field = ns .. id
 if id == '' then
@@ -33,7 +33,7 @@ local record = redis.call('HGET', checkpoints, field)
 if not record then
   return redis.call('ZSCORE', order, field) and {field, false} or false
 end
-set_deadline(deadline)
+seen(idle)
 
 local _, _, _, _, refs = header(record)
 local names = {}

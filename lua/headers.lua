@@ -1,6 +1,6 @@
 -- headers: the heads (parent, run, root, deltas, references) of one page of checkpoints, for planning.
 --
--- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record; epoch -> count of changes; orphans
+-- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record; epoch -> count of changes; orphans; idle
 -- KEYS[2]  <prefix>:{T}:blobs        hash  not read
 -- KEYS[3]  <prefix>:{T}:writes       hash  not read
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root
@@ -11,7 +11,7 @@
 -- ARGV[4]  all_low    the range of members MARK id US ns to read after it
 -- ARGV[5]  all_high
 --
--- Returns  epoch, orphans, the greatest id of the root, the greatest id of the other namespaces (nothing where
+-- Returns  epoch, orphans, the thread's own idle time, the greatest id of the root, the greatest id of the other namespaces (nothing where
 --          there is none), then field, header of each checkpoint (false where the record is gone)
 -- Cost     O(log n + most)
 -- Caller   redis_ckpt/_scripts.py: headers
@@ -29,6 +29,7 @@ local root_top, other_top = greatest_ids()
 local reply = {
   redis.call('HGET', checkpoints, 'epoch') or '',
   redis.call('HGET', checkpoints, 'orphans') or '',
+  redis.call('HGET', checkpoints, 'idle') or '',
   root_top,
   other_top,
 }

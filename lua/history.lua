@@ -5,11 +5,12 @@
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id, every score 0
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
--- ARGV[1]  ns         the namespace, quoted
--- ARGV[2]  id         the target whose ancestors are meant (quoted; nothing = the latest), or the next ancestor
--- ARGV[3]  first      1 = id is the target, whose own writes do not count; 0 = id is the next ancestor
--- ARGV[4]  most       ancestors a page; a page also ends behind 2,000 writes
--- ARGV[5..]           the channels to look for, quoted
+-- ARGV[1]  idle       ms from this read until the thread expires, if that is later than now; nothing = reads do not count
+-- ARGV[2]  ns         the namespace, quoted
+-- ARGV[3]  id         the target whose ancestors are meant (quoted; nothing = the latest), or the next ancestor
+-- ARGV[4]  first      1 = id is the target, whose own writes do not count; 0 = id is the next ancestor
+-- ARGV[5]  most       ancestors a page; a page also ends behind 2,000 writes
+-- ARGV[6..]           the channels to look for, quoted
 --
 -- Returns  next (the ancestor to go on from, nothing at the end), intact, then for each ancestor: id, s, and
 --          s times channel, blob of a value found here (false where it is gone), w, and w times name, record of a
@@ -20,13 +21,14 @@
 --- @include lib/keys
 --- @include lib/order
 --- @include lib/sliced
+--- @include lib/deadline
 --- @include lib/header
 --- @include lib/writes_of
-local ns, id, first, most = ARGV[1] .. US, ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
+local idle, ns, id, first, most = ARGV[1], ARGV[2] .. US, ARGV[3], ARGV[4] == '1', tonumber(ARGV[5])
 local MOST_WRITES = 2000
 
 local wanted, left = {}, 0
-for i = 5, #ARGV do
+for i = 6, #ARGV do
   wanted[ARGV[i]] = true
   left = left + 1
 end
@@ -43,11 +45,12 @@ if first then
   end
   id = header(record)
   if not id then return {record} end
+  seen(idle)
 end
 
-local reply, seen, looked_at = {'', writes_intact()}, {}, 0
-while id ~= '' and left > 0 and most > 0 and looked_at < MOST_WRITES and not seen[id] do
-  seen[id] = true
+local reply, met, looked_at = {'', writes_intact()}, {}, 0
+while id ~= '' and left > 0 and most > 0 and looked_at < MOST_WRITES and not met[id] do
+  met[id] = true
   most = most - 1
   local field = ns .. id
   local record = redis.call('HGET', checkpoints, field)
@@ -95,7 +98,7 @@ while id ~= '' and left > 0 and most > 0 and looked_at < MOST_WRITES and not see
   end
   id = parent
 end
-if left > 0 and not seen[id] then
+if left > 0 and not met[id] then
   reply[1] = id
 end
 return reply

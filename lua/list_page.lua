@@ -5,12 +5,13 @@
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
--- ARGV[1]  size       checkpoints a page
--- ARGV[2]  bare       1 = records only, without blobs and writes
--- ARGV[3]  own_low    the range of members ns US id to list
--- ARGV[4]  own_high
--- ARGV[5]  all_low    the range of members MARK id US ns to list with them
--- ARGV[6]  all_high
+-- ARGV[1]  idle       ms from this read until the thread expires, if that is later than now; nothing = reads do not count
+-- ARGV[2]  size       checkpoints a page
+-- ARGV[3]  bare       1 = records only, without blobs and writes
+-- ARGV[4]  own_low    the range of members ns US id to list
+-- ARGV[5]  own_high
+-- ARGV[6]  all_low    the range of members MARK id US ns to list with them
+-- ARGV[7]  all_high
 --
 -- Returns  intact, n, then n times: field, record, w, and w times name, record of a write; then field, blob of
 --          each blob that the page refers to, once. false where a record or a blob is gone
@@ -19,10 +20,11 @@
 --- @include lib/keys
 --- @include lib/order
 --- @include lib/sliced
+--- @include lib/deadline
 --- @include lib/header
 --- @include lib/writes_of
-local size, bare = tonumber(ARGV[1]), ARGV[2] == '1'
-local own_low, own_high, all_low, all_high = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local idle, size, bare = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
+local own_low, own_high, all_low, all_high = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 -- Lua compares text by the server's locale; names are ordered by bytes.
 local function greater(a, b)
@@ -49,8 +51,9 @@ end
 if #fields == 0 and order_lost() then
   return {0, 1, string.sub(own_low, 2), false, 0}
 end
+if #fields > 0 then seen(idle) end
 local records = sliced('HMGET', checkpoints, fields)
-local reply, names, seen = {writes_intact(), #fields}, {}, {}
+local reply, names, named = {writes_intact(), #fields}, {}, {}
 for k = 1, #fields do
   local field, record = fields[k], records[k]
   reply[#reply + 1] = field
@@ -62,8 +65,8 @@ for k = 1, #fields do
     local _, _, _, _, refs = header(record)
     for ref in string.gmatch(refs or '', '[^\30]+') do
       local name = ns .. ref
-      if not seen[name] then
-        seen[name] = true
+      if not named[name] then
+        named[name] = true
         names[#names + 1] = name
       end
     end

@@ -1,12 +1,12 @@
 -- put: store a checkpoint and the blobs that are new with it.
 --
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record; epoch -> count of changes;
---                                          orphans -> blobs that no record names any more
+--                                          orphans -> blobs that no record names any more; idle -> the thread's own
 -- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
 -- KEYS[3]  <prefix>:{T}:writes       hash  only its deadline is moved
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root
 -- KEYS[5]  <prefix>:{T}:pending      zset  only its deadline is moved
--- ARGV[1]  deadline   ms since the epoch; 0 = leave the keys as they are
+-- ARGV[1]  idle       ms without a write until the thread expires; 0 = none: it keeps the deadline that it has
 -- ARGV[2]  field      ns US id
 -- ARGV[3]  member     MARK id US ns, or nothing for the root namespace
 -- ARGV[4]  head       the checkpoint record up to its refs
@@ -17,7 +17,7 @@
 -- ARGV[9]  quiet      how many channels have neither: a value stored at their version belongs to the checkpoint
 -- ARGV[10..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
 --
--- Returns  1 when stored; or the refs that were not sent and are not stored: then nothing was written, and the
+-- Returns  how many checkpoints the namespace has, when stored; or the refs that were not sent and are not stored: then nothing was written, and the
 --          caller sends once more with them; or 0, and nothing was written: the order of the thread is lost
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
@@ -26,7 +26,7 @@
 --- @include lib/sliced
 --- @include lib/deadline
 --- @include lib/header
-local deadline, field, member, head, refs, body, epoch, emptied, quiet =
+local idle, field, member, head, refs, body, epoch, emptied, quiet =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local first_emptied, first_quiet, first_pair = 10, 10 + emptied, 10 + emptied + quiet
 local ns = string.sub(field, 1, string.find(field, US, 1, true))
@@ -78,6 +78,7 @@ for i = first_emptied, first_quiet - 1 do
     fields[#fields + 1] = '1e'
   end
 end
+local left = redis.call('PTTL', checkpoints)
 sliced('HSET', blobs, fields)
 redis.call('HSET', checkpoints, field, record)
 if #unnamed > 0 then
@@ -99,5 +100,5 @@ if member == '' then
 else
   redis.call('ZADD', order, 0, field, 0, member)
 end
-set_deadline(deadline)
-return 1
+written(idle, left)
+return redis.call('ZLEXCOUNT', order, '[' .. ns, '(' .. ns .. '\255')

@@ -1,11 +1,11 @@
 -- put_writes: store the writes of one task next to their checkpoint.
 --
--- KEYS[1]  <prefix>:{T}:checkpoints  hash  only its deadline is moved
+-- KEYS[1]  <prefix>:{T}:checkpoints  hash  idle -> the thread's own; its deadline is moved
 -- KEYS[2]  <prefix>:{T}:blobs        hash  only its deadline is moved
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
 -- KEYS[4]  <prefix>:{T}:order        zset  only its deadline is moved
 -- KEYS[5]  <prefix>:{T}:pending      zset  the same names, every score 0
--- ARGV[1]  deadline   ms since the epoch; 0 = leave the keys as they are
+-- ARGV[1]  idle       ms without a write until the thread expires; 0 = none: it keeps the deadline that it has
 -- ARGV[2]  task       ns US id US task US, the part that all names share
 -- ARGV[3..]           idx, record, idx, record ...; idx is negative for the special channels
 --
@@ -15,9 +15,13 @@
 --- @include lib/keys
 --- @include lib/sliced
 --- @include lib/deadline
-local deadline, task = ARGV[1], ARGV[2]
+local idle, task = ARGV[1], ARGV[2]
 local first_pair = 3
 
+local left = redis.call('PTTL', checkpoints)
+if left == -2 then
+  left = redis.call('PTTL', writes)
+end
 local new, members = 0, {}
 for i = first_pair, #ARGV, 2 do
   local idx, record = ARGV[i], ARGV[i + 1]
@@ -30,5 +34,5 @@ for i = first_pair, #ARGV, 2 do
   end
 end
 sliced('ZADD', pending, members)
-set_deadline(deadline)
+written(idle, left)
 return new

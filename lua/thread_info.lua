@@ -8,8 +8,8 @@
 -- ARGV[1]  after      the namespace (quoted, with US) behind which the page begins; nothing = at the first
 -- ARGV[2]  most       namespaces a page
 --
--- Returns  checkpoints, ms until the deadline (-1 none), the greatest ids of the root and of the other namespaces
---          (nothing where there is none), then the namespaces, quoted, with US
+-- Returns  checkpoints, ms until the deadline (-1 none), the thread's own idle time (ms; 0 = pinned), the greatest ids
+--          of the root and of the other namespaces (nothing where there is none), then the namespaces, quoted, with US
 -- Cost     O(m log n) in the namespaces of the page
 -- Caller   redis_ckpt/_scripts.py: thread_info
 --- @include lib/keys
@@ -17,11 +17,14 @@
 local after, most = ARGV[1], tonumber(ARGV[2])
 
 local root_top, other_top = greatest_ids()
-local count = redis.call('HLEN', checkpoints) - redis.call('HEXISTS', checkpoints, 'epoch')
-  - redis.call('HEXISTS', checkpoints, 'orphans')
+local count = redis.call('HLEN', checkpoints)
+for _, meta in ipairs({'epoch', 'orphans', 'idle'}) do
+  count = count - redis.call('HEXISTS', checkpoints, meta)
+end
 local reply = {
   count,
   redis.call('PTTL', order),
+  redis.call('HGET', checkpoints, 'idle') or '',
   root_top,
   other_top,
 }

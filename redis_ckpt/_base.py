@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -23,17 +24,17 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from typing_extensions import Self
 
 from redis_ckpt import _scripts, _versions
+from redis_ckpt._expiry import TTL, Expiry, count_of
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import check_prefix
-from redis_ckpt._ops import copying, history, listing, read, remove, write
+from redis_ckpt._ops import Store, copying, history, listing, read, remove, write
 from redis_ckpt._ops.listing import Pages
-from redis_ckpt._ops.threads import ThreadInfo, Threads
+from redis_ckpt._ops.retain import Retention, put_and_retain
 from redis_ckpt._source import Source
+from redis_ckpt._upkeep import Upkeep
 
-T = TypeVar("T")
 
-
-class RedisSaverBase(BaseCheckpointSaver[Any]):
+class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
     """What `RedisSaver` and `AsyncRedisSaver` share; their docstrings say what the arguments mean."""
 
     def __init__(
@@ -44,9 +45,15 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         connection_args: Mapping[str, Any] | None = None,
         prefix: str = "ckpt",
         serde: SerializerProtocol | None = None,
+        ttl: TTL | Mapping[str, Any] | float | timedelta | None = None,
+        refresh_on_read: bool = False,
+        keep_last: int | None = None,
     ) -> None:
         super().__init__(serde=serde)
         self._prefix = check_prefix(prefix)
+        self._expiry = Expiry.of(ttl, refresh_on_read)
+        most = count_of(keep_last, "keep_last")
+        self._retention = None if most is None else Retention(most)
         self._runs = write.RecentRuns()
         self._connect(Source(redis_url, redis_client, connection_args).sorted_out())
 
@@ -59,22 +66,10 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
     def _connect(self, source: Source) -> None:
         """Make the wire; clones of the saver will share it."""
 
-    @abstractmethod
-    def _run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end, blocking."""
-
-    @abstractmethod
-    async def _arun(self, flow: Flow[T]) -> T:
-        """Run a flow to its end, on the running loop."""
-
-    def _walk(self, pages: Pages[T]) -> Iterator[T]:
-        while (page := self._run(pages.next_page())) is not None:
-            yield from page
-
-    async def _awalk(self, pages: Pages[T]) -> AsyncIterator[T]:
-        while (page := await self._arun(pages.next_page())) is not None:
-            for item in page:
-                yield item
+    @property
+    def _store(self) -> Store:
+        # with the serialiser of this clone: `with_allowlist` changes it
+        return Store(self._prefix, self.serde, self._expiry)
 
     # The flows: what each operation is, for both colours.
 
@@ -85,7 +80,8 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Flow[RunnableConfig]:
-        return write.put(self._prefix, self.serde, self._runs, config, checkpoint, metadata, new_versions)
+        put = write.put(self._store, self._runs, config, checkpoint, metadata, new_versions)
+        return put_and_retain(self._store, self._retention, put)
 
     def _list_pages(
         self,
@@ -94,7 +90,7 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None,
         limit: int | None,
     ) -> Pages[CheckpointTuple]:
-        return listing.listing(self._prefix, self.serde, config, filter, before, limit)
+        return listing.listing(self._store, config, filter, before, limit)
 
     def _setup_flow(self) -> Flow[None]:
         yield [Plain(("SCRIPT LOAD", _scripts.script(name).text)) for name in _scripts.NAMES]
@@ -120,11 +116,11 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         Cost: 1 round trip (2 for checkpoints of a format below 4), O(channels + writes + log checkpoints).
         Source: `BaseCheckpointSaver.get_tuple`.
         """
-        return self._run(read.get_tuple(self._prefix, self.serde, config))
+        return self._run(read.get_tuple(self._store, config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read one checkpoint: see `get_tuple`."""
-        return await self._arun(read.get_tuple(self._prefix, self.serde, config))
+        return await self._arun(read.get_tuple(self._store, config))
 
     def list(
         self,
@@ -185,24 +181,13 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         Cost: 1 round trip for each 128 ancestors, walked on the server.
         Source: `BaseCheckpointSaver.get_delta_channel_history`.
         """
-        return self._run(history.delta_channel_history(self._prefix, self.serde, config, channels))
+        return self._run(history.delta_channel_history(self._store, config, channels))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """The writes of channels along the parents: see `get_delta_channel_history`."""
-        return await self._arun(history.delta_channel_history(self._prefix, self.serde, config, channels))
-
-    def threads(self) -> Iterator[ThreadInfo]:
-        """All threads that have checkpoints, in no order.
-
-        Cost: a walk over the keys of the server (SCAN), and 1 round trip for each page of it.
-        """
-        return self._walk(Threads(self._prefix))
-
-    def athreads(self) -> AsyncIterator[ThreadInfo]:
-        """All threads that have checkpoints: see `threads`."""
-        return self._awalk(Threads(self._prefix))
+        return await self._arun(history.delta_channel_history(self._store, config, channels))
 
     # Writing.
 
@@ -269,7 +254,7 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         Cost: 1 round trip, O(writes * log writes of the thread).
         Source: `BaseCheckpointSaver.put_writes`.
         """
-        self._run(write.put_writes(self._prefix, self.serde, config, writes, task_id, task_path))
+        self._run(write.put_writes(self._store, config, writes, task_id, task_path))
 
     async def aput_writes(
         self,
@@ -279,7 +264,7 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:
         """Store the writes of one task: see `put_writes`."""
-        await self._arun(write.put_writes(self._prefix, self.serde, config, writes, task_id, task_path))
+        await self._arun(write.put_writes(self._store, config, writes, task_id, task_path))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with all its namespaces, checkpoints and writes. A source that is not there is no error.
@@ -291,11 +276,11 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         two lie on different nodes, the client moves them in chunks, and the copy shows when it is whole.
         Source: `BaseCheckpointSaver.copy_thread`.
         """
-        self._run(copying.copy_thread(self._prefix, source_thread_id, target_thread_id))
+        self._run(copying.copy_thread(self._store, source_thread_id, target_thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread: see `copy_thread`."""
-        await self._arun(copying.copy_thread(self._prefix, source_thread_id, target_thread_id))
+        await self._arun(copying.copy_thread(self._store, source_thread_id, target_thread_id))
 
     # Removing.
 
@@ -321,11 +306,11 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         each thread 1 for each 500 checkpoints and 1 for each 500 checkpoints and values removed.
         Source: `BaseCheckpointSaver.delete_for_runs`.
         """
-        self._run(remove.delete_for_runs(self._prefix, run_ids))
+        self._run(remove.delete_for_runs(self._store, run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove what runs have written: see `delete_for_runs`."""
-        await self._arun(remove.delete_for_runs(self._prefix, run_ids))
+        await self._arun(remove.delete_for_runs(self._store, run_ids))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Prune threads. Runs may go on writing to them meanwhile.
@@ -343,11 +328,11 @@ class RedisSaverBase(BaseCheckpointSaver[Any]):
         1 to look for late writes.
         Source: `BaseCheckpointSaver.prune`.
         """
-        self._run(remove.prune(self._prefix, thread_ids, strategy))
+        self._run(remove.prune(self._store, thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Prune threads: see `prune`."""
-        await self._arun(remove.prune(self._prefix, thread_ids, strategy))
+        await self._arun(remove.prune(self._store, thread_ids, strategy))
 
     # The rest.
 

@@ -69,13 +69,18 @@ def orders_pattern(prefix: bytes) -> bytes:
     return _GLOB.sub(rb"\\\1", prefix) + b":{*}:order"
 
 
-def thread_of_order_key(prefix: bytes, key: bytes) -> str | None:
-    """The thread of a key that `orders_pattern` found; None if another prefix's key matched the glob."""
-    head, tail = prefix + b":{", b"}:order"
-    if not (key.startswith(head) and key.endswith(tail)):
+def threads_pattern(prefix: bytes) -> bytes:
+    """The SCAN pattern that finds the `order` and `pending` keys: of threads too that have only writes."""
+    return _GLOB.sub(rb"\\\1", prefix) + b":{*}:[op]*"
+
+
+def thread_of_key(prefix: bytes, key: bytes) -> str | None:
+    """The thread of a key that a pattern found; None if another prefix's key matched the glob."""
+    head = prefix + b":{"
+    part, brace, tail = key[len(head) :].partition(b"}:")
+    if not (key.startswith(head) and brace and tail in (b"order", b"pending")):
         return None
-    part = key[len(head) : -len(tail)]
-    return None if b"}" in part or b":" in part else unquote(part)
+    return None if b":" in part else unquote(part)
 
 
 def check_prefix(prefix: str) -> bytes:

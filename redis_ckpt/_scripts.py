@@ -13,8 +13,9 @@ from functools import cache
 from importlib.resources import files
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
+from redis_ckpt._expiry import FOREVER_MS
 from redis_ckpt._flow import Call
 from redis_ckpt._keys import MARK, NOTHING, RUN_TTL_MS, US, Range, ThreadKeys
 
@@ -26,17 +27,22 @@ NAMES = (
     "history",
     "headers",
     "forget",
+    "drop",
+    "expire",
     "strays",
     "copy",
     "note_run",
     "thread_info",
 )
 
-NO_DEADLINE = 0
 _bits = random.SystemRandom().getrandbits
 
 _INCLUDE = re.compile(r"^--- @include (lib/\w+)$", re.M)
 _COMMENT = re.compile(r"^\s*--.*\n", re.M)
+
+
+Mode: TypeAlias = Literal["count", "part", "last"]
+"""What `forget` does: count only, remove, or remove what ends the plan."""
 
 
 class Script(NamedTuple):
@@ -80,15 +86,15 @@ def put(
     emptied: Sequence[bytes],
     quiet: Sequence[bytes],
     blobs: Iterable[tuple[bytes, bytes]],
-    deadline: int = NO_DEADLINE,
+    idle_ms: int = FOREVER_MS,
 ) -> Call:
-    """Reply: 1, or the list of the refs that are missing, or 0: the order is lost."""
+    """Reply: how many checkpoints the namespace has, or the refs that are missing, or 0: the order is lost."""
     ns, _, checkpoint_id = field.partition(US)
     member = MARK + checkpoint_id + US + ns if ns else b""
     return _call(
         "put",
         keys,
-        deadline,
+        idle_ms,
         field,
         member,
         *record,
@@ -101,44 +107,68 @@ def put(
     )
 
 
-def put_writes(keys: ThreadKeys, task: bytes, writes: Iterable[tuple[int, bytes]], deadline: int = NO_DEADLINE) -> Call:
+def put_writes(keys: ThreadKeys, task: bytes, writes: Iterable[tuple[int, bytes]], idle_ms: int = FOREVER_MS) -> Call:
     """Reply: how many writes were new."""
     flat: list[bytes | int] = [part for pair in writes for part in pair]
-    return _call("put_writes", keys, deadline, task, *flat)
+    return _call("put_writes", keys, idle_ms, task, *flat)
 
 
-def get_tuple(keys: ThreadKeys, ns: bytes, checkpoint_id: bytes, deadline: int = NO_DEADLINE) -> Call:
+def get_tuple(keys: ThreadKeys, ns: bytes, checkpoint_id: bytes, idle_ms: int | None = None) -> Call:
     """Reply: None, or [field, record, intact, b, b blobs, then name and record of each write]."""
-    return _call("get_tuple", keys, deadline, ns, checkpoint_id)
+    return _call("get_tuple", keys, _seen(idle_ms), ns, checkpoint_id)
 
 
-def list_page(keys: ThreadKeys, size: int, bare: bool, own: Range, others: Range = NOTHING) -> Call:
+def _seen(idle_ms: int | None) -> bytes | int:
+    return b"" if idle_ms is None else idle_ms
+
+
+def list_page(
+    keys: ThreadKeys, size: int, bare: bool, own: Range, others: Range = NOTHING, idle_ms: int | None = None
+) -> Call:
     """Reply: [intact, n, n items, then field and blob of each blob]."""
-    return _call("list_page", keys, size, int(bare), *own, *others)
+    return _call("list_page", keys, _seen(idle_ms), size, int(bare), *own, *others)
 
 
 def history(
-    keys: ThreadKeys, ns: bytes, checkpoint_id: bytes, first: bool, most: int, channels: Iterable[bytes]
+    keys: ThreadKeys,
+    ns: bytes,
+    checkpoint_id: bytes,
+    first: bool,
+    most: int,
+    channels: Iterable[bytes],
+    idle_ms: int | None = None,
 ) -> Call:
     """Reply: None, or [next, intact, then the ancestors]."""
-    return _call("history", keys, ns, checkpoint_id, int(first), most, *channels)
+    return _call("history", keys, _seen(idle_ms), ns, checkpoint_id, int(first), most, *channels)
 
 
 def headers(keys: ThreadKeys, most: int, own: Range, others: Range = NOTHING) -> Call:
-    """Reply: [epoch, orphans, root top, other top, then field and header of each checkpoint]."""
+    """Reply: [epoch, orphans, own idle time, root top, other top, then field and header of each checkpoint]."""
     return _call("headers", keys, most, *own, *others)
 
 
 def forget(
     keys: ThreadKeys,
     epoch: bytes,
-    last: bool,
-    fields: Sequence[bytes],
-    blobs: Iterable[bytes],
-    deadline: int = NO_DEADLINE,
+    mode: Mode,
+    groups: Iterable[tuple[bytes, Sequence[bytes]]],
+    idle_ms: int = FOREVER_MS,
 ) -> Call:
-    """Reply: the new epoch, or 0 if the thread has changed."""
-    return _call("forget", keys, deadline, epoch, int(last), len(fields), *fields, *blobs)
+    """Reply: [epoch, groups done, checkpoints, writes, blobs, bytes], or 0 if the thread has changed."""
+    flat: list[bytes | int] = []
+    for checkpoint, blobs in groups:
+        flat += (checkpoint, len(blobs), *blobs)
+    return _call("forget", keys, idle_ms, epoch, mode.encode(), *flat)
+
+
+def drop(keys: ThreadKeys, epoch: bytes, idle: bytes) -> Call:
+    """Reply: 1 removed, 0 the thread has changed."""
+    return _call("drop", keys, epoch, idle)
+
+
+def expire(keys: ThreadKeys, own: int | None, idle_ms: int = FOREVER_MS) -> Call:
+    """Reply: 1, or 0 if the thread has no checkpoints. `own` is None to take it back."""
+    return _call("expire", keys, b"" if own is None else own, idle_ms)
 
 
 def strays(keys: ThreadKeys, after: bytes, most: int) -> Call:
@@ -146,9 +176,9 @@ def strays(keys: ThreadKeys, after: bytes, most: int) -> Call:
     return _call("strays", keys, after, most)
 
 
-def copy(source: ThreadKeys, target: ThreadKeys, deadline: int = NO_DEADLINE) -> Call:
+def copy(source: ThreadKeys, target: ThreadKeys, idle_ms: int = FOREVER_MS) -> Call:
     """Reply: 1 copied, 0 no source, -1 the target has checkpoints."""
-    return _call("copy", (*source, *target), deadline, _new_epoch())
+    return _call("copy", (*source, *target), idle_ms, _new_epoch())
 
 
 def note_run(run: bytes, thread: bytes, only_old: bool = False) -> Call:
@@ -157,5 +187,5 @@ def note_run(run: bytes, thread: bytes, only_old: bool = False) -> Call:
 
 
 def thread_info(keys: ThreadKeys, after: bytes, most: int) -> Call:
-    """Reply: [checkpoints, ms to live, root top, other top, then the namespaces]."""
+    """Reply: [checkpoints, ms to live, own idle time, root top, other top, then the namespaces]."""
     return _call("thread_info", keys, after, most)

@@ -1,12 +1,12 @@
-"""What stays when a thread is pruned, and in which steps the rest goes. Pure functions, no server.
+"""What stays when a thread is pruned, and in which order the rest goes. Pure functions, no server.
 
-A plan is always made for one exact state of a thread, told by its epoch; `forget` refuses a step if the
-epoch has moved. So a plan never has to guess what may come.
+A plan is always made for one exact state of a thread, told by its epoch; `forget` refuses it if the epoch
+has moved. So a plan never has to guess what may come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,25 +14,34 @@ from redis_ckpt._codec import Header
 from redis_ckpt._keys import US
 
 COLON = b"%3A"
-STEP_ITEMS = 500  # checkpoints and blobs of one `forget`: a bound to the time the server is held; not measured
 
 
 @dataclass
 class Thread:
-    """The heads of all checkpoints of a thread at one epoch, by field (`ns US id`)."""
+    """The heads of all checkpoints of a thread at one epoch, by field (`ns US id`).
+
+    Attributes:
+        epoch: Its count of changes; b"" if it has no checkpoint.
+        greatest_id: Over all namespaces.
+        headers: All checkpoints.
+        orphans: Fields of blobs that no record names any more.
+        strays: Fields of checkpoints that have writes but no record, in the order of their bytes.
+        idle: The thread's own idle time as it is stored; b"" if it has none.
+    """
 
     epoch: bytes
     greatest_id: bytes
     headers: dict[bytes, Header] = field(default_factory=dict)
-    orphans: set[bytes] = field(default_factory=set)  # blob fields that only replaced records referred to
+    orphans: set[bytes] = field(default_factory=set)
+    strays: list[bytes] = field(default_factory=list)
+    idle: bytes = b""
 
 
-class Step(NamedTuple):
-    """What one `forget` removes."""
+class Group(NamedTuple):
+    """What goes together: a checkpoint (or nothing) and the blobs that nothing needs once it is gone."""
 
-    checkpoints: list[bytes]
+    checkpoint: bytes
     blobs: list[bytes]
-    last: bool
 
 
 def split(name: bytes) -> tuple[bytes, bytes]:
@@ -41,29 +50,52 @@ def split(name: bytes) -> tuple[bytes, bytes]:
     return ns, checkpoint_id
 
 
-def heads(names: Iterable[bytes]) -> dict[bytes, bytes]:
-    """The field of the newest checkpoint of each namespace."""
-    newest: dict[bytes, bytes] = {}
-    for name in names:
-        ns, _ = split(name)
-        if name > newest.get(ns, b""):
-            newest[ns] = name
-    return newest
+def id_of(name: bytes) -> bytes:
+    """The id in a field, quoted."""
+    return name.partition(US)[2]
+
+
+def _never(_: bytes) -> bool:
+    return False
+
+
+def retained(
+    headers: Mapping[bytes, Header], most: int | None = None, is_old: Callable[[bytes], bool] = _never
+) -> set[bytes]:
+    """Of each namespace the newest `most` checkpoints that are not old, and what they need.
+
+    The newest of a namespace stays however old it is. The namespace of a subgraph *call* (its name has a colon)
+    goes with the root checkpoint that started the call: once that one is saved and does not stay, or would be
+    older than every root checkpoint that stays, no resume can lead there any more.
+
+    Args:
+        headers: All checkpoints of the thread.
+        most: How many of a namespace; None for all.
+        is_old: Whether a checkpoint is too old to stay.
+    """
+    by_namespace: dict[bytes, list[bytes]] = {}
+    for name in sorted(headers, reverse=True):
+        by_namespace.setdefault(split(name)[0], []).append(name)
+    stay = {
+        ns: {names[0]}.union(name for name in names[1:most] if not is_old(name)) for ns, names in by_namespace.items()
+    }
+    roots = stay.get(b"", set())
+    oldest = min(map(id_of, roots), default=b"")
+    kept: set[bytes] = set()
+    for ns, names in by_namespace.items():
+        if COLON not in ns or not _is_over(headers[names[0]].root, headers, roots, oldest):
+            kept |= stay[ns]
+    return with_ancestors(headers, kept)
+
+
+def _is_over(root: bytes, headers: Mapping[bytes, Header], roots: set[bytes], oldest: bytes) -> bool:
+    name = US + root
+    return name not in roots and (name in headers or b"" < root < oldest)
 
 
 def keep_latest(headers: Mapping[bytes, Header]) -> set[bytes]:
-    """The newest checkpoint of each namespace, and what it needs.
-
-    The namespace of a subgraph *call* (its name has a colon) goes with the root checkpoint that started the
-    call, once that one is saved and does not stay: no resume can lead there any more.
-    """
-    newest = heads(headers)
-    kept = {newest[ns] for ns in newest if COLON not in ns}
-    for ns, name in newest.items():
-        root = US + headers[name].root
-        if COLON in ns and (root not in headers or root in kept):
-            kept.add(name)
-    return with_ancestors(headers, kept)
+    """The newest checkpoint of each namespace, and what it needs: see `retained`."""
+    return retained(headers, 1)
 
 
 def without_runs(headers: Mapping[bytes, Header], runs: set[bytes]) -> set[bytes]:
@@ -88,13 +120,13 @@ def with_ancestors(headers: Mapping[bytes, Header], kept: set[bytes]) -> set[byt
     return result
 
 
-def late(headers: Mapping[bytes, Header], fields: Iterable[bytes]) -> list[bytes]:
-    """Of checkpoints that have writes but no record, those that are older than everything there is.
+def late(kept: Iterable[bytes], strays: Iterable[bytes], is_old: Callable[[bytes], bool] = _never) -> list[bytes]:
+    """Of checkpoints that have writes but no record, those that are old, or older than everything that stays.
 
     Their writes came after they were removed. The others' may have come before their checkpoint, and stay.
     """
-    oldest = min((split(name)[1] for name in headers), default=b"")
-    return [field for field in fields if split(field)[1] < oldest]
+    oldest = min(map(id_of, kept), default=b"")
+    return [name for name in strays if id_of(name) < oldest or is_old(name)]
 
 
 def channels(header: Header) -> Iterator[bytes]:
@@ -108,33 +140,27 @@ def blob_fields(name: bytes, header: Header) -> list[bytes]:
     return [ns + US + ref for ref in header.refs]
 
 
-def steps(thread: Thread, kept: set[bytes]) -> Iterator[Step]:
+def groups(thread: Thread, kept: set[bytes], unwritten: Iterable[bytes] = ()) -> list[Group]:
     """How to remove all but `kept`: oldest first, each blob with the last checkpoint that refers to it.
 
-    So a prune that dies between two steps leaves no blob that no checkpoint names.
+    So a prune that dies between two groups leaves no blob that no checkpoint names.
+
+    Args:
+        thread: What there is.
+        kept: The checkpoints that stay.
+        unwritten: Checkpoints without a record whose writes go too.
     """
     needed = {blob for name in kept for blob in blob_fields(name, thread.headers[name])}
-    removed = sorted(thread.headers.keys() - kept, key=lambda name: split(name)[1])
+    removed = sorted(thread.headers.keys() - kept, key=id_of)
     last_use = {blob: name for name in removed for blob in blob_fields(name, thread.headers[name])}
     by_name: dict[bytes, list[bytes]] = {}
     for blob, name in last_use.items():
         if blob not in needed:
             by_name.setdefault(name, []).append(blob)
     # Those that a removed checkpoint names as well go with it.
-    orphans = [blob for blob in sorted(thread.orphans) if blob not in needed and blob not in last_use]
-    if not removed and not thread.orphans:
-        return
-    checkpoints: list[bytes] = []
-    blobs: list[bytes] = []
-    for blob in orphans:
-        blobs.append(blob)
-        if len(blobs) >= STEP_ITEMS:
-            yield Step([], blobs, last=False)
-            blobs = []
-    for name in removed:
-        checkpoints.append(name)
-        blobs += by_name.get(name, ())
-        if len(checkpoints) + len(blobs) >= STEP_ITEMS:
-            yield Step(checkpoints, blobs, last=False)
-            checkpoints, blobs = [], []
-    yield Step(checkpoints, blobs, last=True)
+    orphans = [Group(b"", [blob]) for blob in sorted(thread.orphans) if blob not in needed and blob not in last_use]
+    return [
+        *orphans,
+        *(Group(name, by_name.get(name, [])) for name in removed),
+        *(Group(name, []) for name in unwritten),
+    ]

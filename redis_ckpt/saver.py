@@ -32,10 +32,17 @@ class RedisSaver(RedisSaverBase):
         connection_args: Options for the client that is made from the URL.
         prefix: What all keys begin with. Savers with different prefixes never meet.
         serde: The serialiser; LangGraph's JsonPlusSerializer by default.
+        ttl: How long a thread is kept after its last write: seconds, a timedelta, a TTL, or the mapping
+            `{"default_ttl": minutes, "refresh_on_read": bool}`. A run may bring its own in
+            `configurable={"checkpoint_ttl": seconds}`; what `expire` and `persist` said of a thread goes before both.
+            None sets no deadline.
+        refresh_on_read: Whether reading a thread counts as well as writing.
+        keep_last: How many checkpoints of each namespace are kept. Older ones go several at a time, in the put that
+            makes them a few too many; what others need stays.
 
     Raises:
         ValueError: The URL is of an unknown scheme, both or neither of URL and client are given, the client
-            decodes replies, or the prefix would break the layout of the keys.
+            decodes replies, or the prefix would break the layout of the keys, or `ttl` or `keep_last` is out of range.
 
     Cost: none: the first use connects. `embedded://` starts its server here.
     """

@@ -63,7 +63,7 @@ class Row:
 RUN = Row("<prefix>:run:{R}", "set", "T")
 
 TABLE = (
-    Row("<prefix>:{T}:checkpoints", "hash", "ns US id", "epoch", "orphans"),
+    Row("<prefix>:{T}:checkpoints", "hash", "ns US id", "epoch", "orphans", "idle"),
     Row("<prefix>:{T}:blobs", "hash", "ns US channel US version"),
     Row("<prefix>:{T}:writes", "hash", "ns US id US task US idx"),
     Row("<prefix>:{T}:order", "zset", "ns US id", "MARK id US ns"),

@@ -9,7 +9,8 @@ from redis_ckpt import _scripts
 from redis_ckpt._config import thread_text
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import ThreadKeys, quote, run_key, staging_keys, thread_keys, unquote
-from redis_ckpt._ops.remove import read_thread
+from redis_ckpt._ops import Store
+from redis_ckpt._ops.planning import read_thread
 from redis_ckpt.errors import CheckpointerError
 
 CHUNK = 200  # fields or members moved a time
@@ -17,23 +18,23 @@ MOST_TRIES = 20
 STAGING_MS = 3600 * 1000
 
 
-def copy_thread(prefix: bytes, source_id: str, target_id: str) -> Flow[None]:
+def copy_thread(store: Store, source_id: str, target_id: str) -> Flow[None]:
     """Copy a thread, all namespaces and writes. A source without checkpoints is left alone."""
     source, target = thread_text(source_id), thread_text(target_id)
     if source == target:
         raise ValueError(f"cannot copy thread {source!r} onto itself")
-    keys = thread_keys(prefix, source), thread_keys(prefix, target)
+    keys = thread_keys(store.prefix, source), thread_keys(store.prefix, target)
     try:
-        replies = yield [_scripts.copy(*keys)]
+        replies = yield [_scripts.copy(*keys, store.expiry.idle_ms)]
         outcome = replies[0]
     except Exception as error:
         if not _is_cross_slot(error):
             raise
-        outcome = yield from _move(*keys)
+        outcome = yield from _move(*keys, store.expiry.idle_ms)
     if outcome == -1:
         raise ValueError(f"cannot copy onto thread {target!r}: it has checkpoints. Nothing was written.")
     if outcome == 1:
-        yield from _note_runs(prefix, target)
+        yield from _note_runs(store.prefix, target)
 
 
 def _is_cross_slot(error: Exception) -> bool:
@@ -53,7 +54,7 @@ def _note_runs(prefix: bytes, target: str) -> Flow[None]:
         yield list(calls[start : start + CHUNK])
 
 
-def _move(source: ThreadKeys, target: ThreadKeys) -> Flow[int]:
+def _move(source: ThreadKeys, target: ThreadKeys, idle_ms: int) -> Flow[int]:
     """Copy page by page to keys of no thread beside the target's, then to the target, at once.
 
     If this process ends on the way, those keys expire.
@@ -71,7 +72,7 @@ def _move(source: ThreadKeys, target: ThreadKeys) -> Flow[int]:
         for key, to in zip(source[3:], staging[3:], strict=True):
             yield from _move_names(key, to)
         if (yield from _epoch(source)) == before:
-            replies = yield [_scripts.copy(staging, target)]
+            replies = yield [_scripts.copy(staging, target, idle_ms)]
             outcome = int(replies[0])
             break
     yield [Plain(("UNLINK", *staging))]

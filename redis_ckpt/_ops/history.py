@@ -13,23 +13,25 @@ from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import target_of
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import quote, thread_keys, unquote
+from redis_ckpt._ops import Store
 from redis_ckpt.errors import DamagedCheckpointError
 
 ANCESTORS_PAGE = 128
 
 
 def delta_channel_history(
-    prefix: bytes, serde: SerializerProtocol, config: RunnableConfig, channels: Sequence[str]
+    store: Store, config: RunnableConfig, channels: Sequence[str]
 ) -> Flow[Mapping[str, DeltaChannelHistory]]:
     """Walk the parents of a checkpoint. One round trip for each 128 ancestors, none for no channels."""
     thread_id, ns, checkpoint_id = target_of(config)
-    walk = _Walk(serde, thread_id, ns, channels)
-    keys, at, first = thread_keys(prefix, thread_id), quote(checkpoint_id), True
+    idle_ms = store.expiry.read(config)
+    walk = _Walk(store.serde, thread_id, ns, channels)
+    keys, at, first = thread_keys(store.prefix, thread_id), quote(checkpoint_id), True
     while first or (at and walk.wanted):
         if not channels:
             break
         wanted = [quote(channel) for channel in walk.wanted]
-        replies = yield [_scripts.history(keys, quote(ns), at, first, ANCESTORS_PAGE, wanted)]
+        replies = yield [_scripts.history(keys, quote(ns), at, first, ANCESTORS_PAGE, wanted, idle_ms)]
         at = b"" if replies[0] is None else walk.take(replies[0])
         first = False
     return walk.result()

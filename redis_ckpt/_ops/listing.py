@@ -20,6 +20,7 @@ from redis_ckpt._codec import decode_header, same
 from redis_ckpt._config import target_of
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import US, listing_ranges, split_checkpoint_field, thread_keys
+from redis_ckpt._ops import Store
 from redis_ckpt._ops.read import Read, Stored, fetch, finished, read_record, sends_of_parents
 from redis_ckpt._ops.threads import thread_ids
 
@@ -39,8 +40,7 @@ class Pages(Protocol[T_co]):
 
 
 def listing(
-    prefix: bytes,
-    serde: SerializerProtocol,
+    store: Store,
     config: RunnableConfig | None,
     filter: Mapping[str, Any] | None,
     before: RunnableConfig | None,
@@ -50,27 +50,37 @@ def listing(
 
     Raises:
         ValueError: The limit is negative, or the config names no thread.
+        TypeError: An argument is of a wrong type.
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ValueError(f"limit must be a number of checkpoints from 0 on, or None, not {limit!r}")
     before_id = str((before or {}).get("configurable", {}).get("checkpoint_id") or "")
     if not config:
-        return _Matches(prefix, serde, None, before_id, filter, limit)
+        return _Matches(store, None, before_id, filter, limit)
     target = target_of(config)
     ns = config["configurable"].get("checkpoint_ns")
-    lane = _Lane(target.thread_id, None if ns is None else str(ns), before_id, target.checkpoint_id or None)
+    lane = _Lane(
+        target.thread_id,
+        None if ns is None else str(ns),
+        before_id,
+        target.checkpoint_id or None,
+        store.expiry.read(config),
+    )
     if filter:
-        return _Matches(prefix, serde, lane, before_id, filter, limit)
-    return _Whole(prefix, serde, lane, limit)
+        return _Matches(store, lane, before_id, filter, limit)
+    return _Whole(store, lane, limit)
 
 
 class _Lane:
     """The walk along one thread, and the bare records that are read already."""
 
-    def __init__(self, thread_id: str, ns: str | None, before_id: str, exact_id: str | None = None) -> None:
+    def __init__(
+        self, thread_id: str, ns: str | None, before_id: str, exact_id: str | None = None, idle_ms: int | None = None
+    ) -> None:
         self.thread_id = thread_id
         self.ns = ns
         self.exact_id = exact_id
+        self.idle_ms = idle_ms  # reading counts as use
         self.below: tuple[str, str] | None = (before_id, "") if before_id else None
         self.ahead: list[Stored] = []  # the next one last
         self.ended = False
@@ -78,7 +88,7 @@ class _Lane:
     def call(self, prefix: bytes, size: int, bare: bool) -> Any:
         """The call that reads on from here."""
         own, others = listing_ranges(self.ns, self.below, self.exact_id)
-        return _scripts.list_page(thread_keys(prefix, self.thread_id), size, bare, own, others)
+        return _scripts.list_page(thread_keys(prefix, self.thread_id), size, bare, own, others, self.idle_ms)
 
     def take(self, reply: list[Any], size: int) -> list[Stored]:
         """The checkpoints of a reply; moves on behind them."""
@@ -129,20 +139,20 @@ def _finish_all(
 class _Whole:
     """One thread without a filter: each page holds everything. One round trip a page."""
 
-    def __init__(self, prefix: bytes, serde: SerializerProtocol, lane: _Lane, limit: int | None) -> None:
-        self._prefix, self._serde, self._lane, self._left = prefix, serde, lane, limit
+    def __init__(self, store: Store, lane: _Lane, limit: int | None) -> None:
+        self._store, self._lane, self._left = store, lane, limit
 
     def next_page(self) -> Flow[Iterable[CheckpointTuple] | None]:
         size = PAGE if self._left is None else min(PAGE, self._left)
         if self._lane.ended or size == 0:
             return None
-        replies = yield [self._lane.call(self._prefix, size, bare=False)]
+        replies = yield [self._lane.call(self._store.prefix, size, bare=False)]
         page = self._lane.take(replies[0], size)
         if self._left is not None:
             self._left -= len(page)
-        reads = [read_record(self._serde, self._lane.thread_id, stored) for stored in page]
-        sends = yield from sends_of_parents(self._prefix, self._serde, reads)
-        return _finish_all(self._serde, reads, sends)
+        reads = [read_record(self._store.serde, self._lane.thread_id, stored) for stored in page]
+        sends = yield from sends_of_parents(self._store, reads)
+        return _finish_all(self._store.serde, reads, sends)
 
 
 class _Matches:
@@ -150,37 +160,39 @@ class _Matches:
 
     def __init__(
         self,
-        prefix: bytes,
-        serde: SerializerProtocol,
+        store: Store,
         lane: _Lane | None,
         before_id: str,
         filter: Mapping[str, Any] | None,
         limit: int | None,
     ) -> None:
-        self._prefix, self._serde = prefix, serde
+        self._store = store
         self._filter, self._left = filter or {}, limit
         self._before_id = before_id
         self._lanes: list[_Lane] | None = None if lane is None else [lane]  # a heap; None: threads still unknown
-        self._size = BARE_PAGE
+        # A short list over a long thread begins with a short page.
+        self._size = BARE_PAGE if limit is None else min(BARE_PAGE, max(PAGE, limit))
         self._begun = False
 
     def next_page(self) -> Flow[Iterable[CheckpointTuple] | None]:
         if not self._begun and self._left != 0:
             yield from self._begin()
         while self._left != 0 and (matches := (yield from self._next_matches())):
-            whole = yield from fetch(self._prefix, [read.target for read in matches])
+            whole = yield from fetch(self._store.prefix, [read.target for read in matches])
             # what was deleted or replaced meanwhile does not count
             reads = [
                 read
                 for match, stored in zip(matches, whole, strict=True)
                 if stored is not None
-                and self._is_match((read := read_record(self._serde, match.target.thread_id, stored)).record.metadata)
+                and self._is_match(
+                    (read := read_record(self._store.serde, match.target.thread_id, stored)).record.metadata
+                )
             ]
             if self._left is not None:
                 self._left -= len(reads)
             if reads:
-                sends = yield from sends_of_parents(self._prefix, self._serde, reads)
-                return _finish_all(self._serde, reads, sends)
+                sends = yield from sends_of_parents(self._store, reads)
+                return _finish_all(self._store.serde, reads, sends)
         return None
 
     def _next_matches(self) -> Flow[list[Read]]:
@@ -190,7 +202,7 @@ class _Matches:
         while len(matches) < most and self._lanes:
             lane = self._lanes[0]
             stored = lane.ahead.pop()
-            read = read_record(self._serde, lane.thread_id, stored)
+            read = read_record(self._store.serde, lane.thread_id, stored)
             if self._is_match(read.record.metadata):
                 matches.append(read)
             if not lane.ahead and not lane.ended:
@@ -204,16 +216,17 @@ class _Matches:
     def _begin(self) -> Flow[None]:
         self._begun = True
         if self._lanes is None:
-            found = yield from thread_ids(self._prefix)
+            found = yield from thread_ids(self._store.prefix)
             self._lanes = [_Lane(thread_id, None, self._before_id) for thread_id in found]
-            self._size = max(1, min(BARE_PAGE, BARE_TOTAL // max(1, len(found))))
+            self._size = max(1, min(self._size, BARE_TOTAL // max(1, len(found))))
         for start in range(0, len(self._lanes), BARE_PAGE):
             yield from self._fill(self._lanes[start : start + BARE_PAGE])
+        self._size = max(1, min(BARE_PAGE, BARE_TOTAL // max(1, len(self._lanes))))
         self._lanes = [lane for lane in self._lanes if lane.ahead]
         heapq.heapify(self._lanes)
 
     def _fill(self, lanes: list[_Lane]) -> Flow[None]:
-        replies = yield [lane.call(self._prefix, self._size, bare=True) for lane in lanes]
+        replies = yield [lane.call(self._store.prefix, self._size, bare=True) for lane in lanes]
         for lane, reply in zip(lanes, replies, strict=True):
             lane.ahead = lane.take(reply, self._size)[::-1]
 

@@ -14,6 +14,7 @@ from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, config_of, target_of
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import quote, split_checkpoint_field, thread_keys, unquote
+from redis_ckpt._ops import Store
 from redis_ckpt._versions import next_version
 from redis_ckpt.errors import DamagedCheckpointError
 
@@ -44,21 +45,21 @@ class Read(NamedTuple):
         return unquote(self.record.header.parent) if old else ""
 
 
-def get_tuple(prefix: bytes, serde: SerializerProtocol, config: RunnableConfig) -> Flow[CheckpointTuple | None]:
+def get_tuple(store: Store, config: RunnableConfig) -> Flow[CheckpointTuple | None]:
     """One checkpoint. One round trip; one more for checkpoints of a format below 4."""
     target = target_of(config)
-    stored = yield from fetch(prefix, [target])
+    stored = yield from fetch(store.prefix, [target], store.expiry.read(config))
     if stored[0] is None:
         return None
-    read = read_record(serde, target.thread_id, stored[0])
-    sends = yield from sends_of_parents(prefix, serde, [read])
-    return finished(serde, read, sends[0])
+    read = read_record(store.serde, target.thread_id, stored[0])
+    sends = yield from sends_of_parents(store, [read])
+    return finished(store.serde, read, sends[0])
 
 
-def fetch(prefix: bytes, targets: Sequence[Target]) -> Flow[list[Stored | None]]:
-    """Several checkpoints, in one round trip."""
+def fetch(prefix: bytes, targets: Sequence[Target], idle_ms: int | None = None) -> Flow[list[Stored | None]]:
+    """Several checkpoints, in one round trip. With an idle time the read counts as use of their threads."""
     replies = yield [
-        _scripts.get_tuple(thread_keys(prefix, t.thread_id), quote(t.checkpoint_ns), quote(t.checkpoint_id))
+        _scripts.get_tuple(thread_keys(prefix, t.thread_id), quote(t.checkpoint_ns), quote(t.checkpoint_id), idle_ms)
         for t in targets
     ]
     return [None if reply is None else _stored(reply) for reply in replies]
@@ -90,19 +91,19 @@ def read_record(serde: SerializerProtocol, thread_id: str, stored: Stored) -> Re
     return Read(Target(thread_id, ns, checkpoint_id), stored, record)
 
 
-def sends_of_parents(prefix: bytes, serde: SerializerProtocol, reads: Sequence[Read]) -> Flow[list[list[Any] | None]]:
+def sends_of_parents(store: Store, reads: Sequence[Read]) -> Flow[list[list[Any] | None]]:
     """For each checkpoint of an old format the pending sends, which its parent's writes hold."""
     old = [read for read in reads if read.sends_parent]
     if not old:
         return [None] * len(reads)
-    parents = yield from fetch(prefix, [read.target._replace(checkpoint_id=read.sends_parent) for read in old])
+    parents = yield from fetch(store.prefix, [read.target._replace(checkpoint_id=read.sends_parent) for read in old])
     sends: dict[Target, list[Any]] = {}
     for read, parent in zip(old, parents, strict=True):
         if parent is not None:
             thread_id = read.target.thread_id
             pairs = [(name, record) for name, record in parent.writes if record is not None]
             sends[read.target] = [
-                write.value(serde, thread_id)[2]
+                write.value(store.serde, thread_id)[2]
                 for write in _codec.decode_writes(pairs, thread_id)
                 if write.channel == TASKS
             ]

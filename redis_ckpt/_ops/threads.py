@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from redis_ckpt import _scripts
 from redis_ckpt._flow import Flow, Scan
-from redis_ckpt._keys import US, orders_pattern, thread_keys, thread_of_order_key, unquote
+from redis_ckpt._keys import US, orders_pattern, thread_keys, thread_of_key, threads_pattern, unquote
+from redis_ckpt._ops.ages import made_at
 
 SCAN_COUNT = 500
 NAMESPACES_PAGE = 200
-GREGORIAN = datetime(1582, 10, 15, tzinfo=timezone.utc)  # where the clock of a UUID of version 1 or 6 begins
 
 
 class ThreadInfo(NamedTuple):
@@ -25,7 +24,9 @@ class ThreadInfo(NamedTuple):
         checkpoints: How many checkpoints it has, over all namespaces.
         newest_id: The greatest checkpoint id over all namespaces.
         newest_at: When that one was made, if its id is a UUIDv6; else None.
-        deadline: When the thread expires, by this machine's clock; None if it stays.
+        deadline: When the thread expires if it is not used, by this machine's clock; None if it stays.
+        idle: The idle time that it was given by `expire`; None if it has none of its own.
+        pinned: Whether it was pinned by `persist`.
     """
 
     thread_id: str
@@ -34,31 +35,40 @@ class ThreadInfo(NamedTuple):
     newest_id: str
     newest_at: datetime | None
     deadline: datetime | None
+    idle: timedelta | None = None
+    pinned: bool = False
 
 
 def thread_ids(prefix: bytes) -> Flow[list[str]]:
     """The ids of all threads that have checkpoints. A walk over the keys of the server, in pages."""
-    walk = _Walk(prefix)
+    walk = Walk(prefix)
     found: list[str] = []
     while (page := (yield from walk.next_ids())) is not None:
         found += page
     return found
 
 
-class _Walk:
-    """A SCAN over the threads' order keys. A SCAN may answer a key twice; this does not."""
+class Walk:
+    """A SCAN over the threads. A SCAN may answer a key twice; this does not.
 
-    def __init__(self, prefix: bytes) -> None:
+    Args:
+        prefix: What all keys begin with.
+        strays: Also the threads that have nothing but writes without a checkpoint.
+    """
+
+    def __init__(self, prefix: bytes, strays: bool = False) -> None:
         self._prefix = prefix
         self._seen: set[str] = set()
-        self._scan: Scan | None = Scan(None, orders_pattern(prefix), SCAN_COUNT)
+        pattern = threads_pattern(prefix) if strays else orders_pattern(prefix)
+        self._scan: Scan | None = Scan(None, pattern, SCAN_COUNT)
 
     def next_ids(self) -> Flow[list[str] | None]:
+        """The ids of one page, or None at the end."""
         if self._scan is None:
             return None
         ((cursor, keys),) = yield [self._scan]
         self._scan = None if cursor is None else self._scan._replace(cursor=cursor)
-        ids = [thread_of_order_key(self._prefix, key) for key in keys]
+        ids = [thread_of_key(self._prefix, key) for key in keys]
         fresh = [i for i in dict.fromkeys(ids) if i is not None and i not in self._seen]
         self._seen.update(fresh)
         return fresh
@@ -69,7 +79,7 @@ class Threads:
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
-        self._walk = _Walk(prefix)
+        self._walk = Walk(prefix)
 
     def next_page(self) -> Flow[Iterable[ThreadInfo] | None]:
         """One page of the walk, with one more round trip for what its threads hold."""
@@ -80,7 +90,7 @@ class Threads:
         infos = []
         for thread_id, reply in zip(page, replies, strict=True):
             if reply[0] > 0:  # not deleted meanwhile
-                namespaces = yield from self._all_namespaces(thread_id, reply[4:])
+                namespaces = yield from self._all_namespaces(thread_id, reply[5:])
                 infos.append(_info(thread_id, reply, namespaces))
         return infos
 
@@ -88,34 +98,36 @@ class Threads:
         page = found
         while len(page) == NAMESPACES_PAGE:
             replies = yield [_scripts.thread_info(thread_keys(self._prefix, thread_id), page[-1], NAMESPACES_PAGE)]
-            page = replies[0][4:]
+            page = replies[0][5:]
             found = found + page
         return found
 
 
 def _info(thread_id: str, reply: list[Any], namespaces: list[bytes]) -> ThreadInfo:
-    count, ms_to_live, root_top, other_top = reply[:4]
+    count, ms_to_live, idle, root_top, other_top = reply[:5]
     newest_id = unquote(max(root_top, other_top))
-    deadline = None
-    if ms_to_live >= 0:
-        deadline = datetime.now(timezone.utc) + timedelta(milliseconds=ms_to_live)
     return ThreadInfo(
         thread_id,
         tuple(unquote(ns.removesuffix(US)) for ns in namespaces),
         count,
         newest_id,
         made_at(newest_id),
-        deadline,
+        deadline_of(ms_to_live),
+        own_idle(idle),
+        is_pinned(idle),
     )
 
 
-def made_at(checkpoint_id: str) -> datetime | None:
-    """The time in a UUIDv6, or None for other ids."""
-    try:
-        uuid = UUID(checkpoint_id)
-        if uuid.version != 6:
-            return None
-        ticks = (uuid.int >> 80) << 12 | (uuid.int >> 64) & 0xFFF  # 100 ns each, most significant first
-        return GREGORIAN + timedelta(microseconds=ticks // 10)
-    except (ValueError, OverflowError):
-        return None
+def deadline_of(ms_to_live: int) -> datetime | None:
+    """The deadline by this machine's clock, from a PTTL."""
+    return datetime.now(timezone.utc) + timedelta(milliseconds=ms_to_live) if ms_to_live >= 0 else None
+
+
+def own_idle(idle: bytes) -> timedelta | None:
+    """A thread's own idle time, from what is stored of it."""
+    return timedelta(milliseconds=int(idle)) if idle and not is_pinned(idle) else None
+
+
+def is_pinned(idle: bytes) -> bool:
+    """Whether what is stored of a thread's idle time pins it."""
+    return idle == b"0"

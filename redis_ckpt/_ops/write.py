@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -14,12 +14,12 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
 )
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, target_of
 from redis_ckpt._flow import Call, Flow
 from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys
+from redis_ckpt._ops import Store
 from redis_ckpt.errors import DamagedCheckpointError
 
 
@@ -47,48 +47,54 @@ class RecentRuns:
                 self._noted.pop(next(iter(self._noted)), None)
 
 
+class Stored(NamedTuple):
+    """What a put has done: the checkpoint, and how many its namespace has now."""
+
+    target: Target
+    in_namespace: int
+
+
 def put(
-    prefix: bytes,
-    serde: SerializerProtocol,
+    store: Store,
     runs: RecentRuns,
     config: RunnableConfig,
     checkpoint: Checkpoint,
     metadata: CheckpointMetadata,
     new_versions: ChannelVersions,
-) -> Flow[RunnableConfig]:
+) -> Flow[Stored]:
     """Store a checkpoint. One round trip; one more if it refers to blobs that are not there."""
     thread_id, ns, _ = target_of(config)
     if not checkpoint["id"]:
         raise ValueError(f"the checkpoint for thread {thread_id!r} has no id")
-    stored = Target(thread_id, ns, str(checkpoint["id"]))
-    encoded = _codec.encode_checkpoint(serde, config, checkpoint, metadata, new_versions)
-    keys = thread_keys(prefix, thread_id)
-    field = checkpoint_field(ns, stored.checkpoint_id)
+    target = Target(thread_id, ns, str(checkpoint["id"]))
+    idle_ms = store.expiry.written(config)
+    encoded = _codec.encode_checkpoint(store.serde, config, checkpoint, metadata, new_versions)
+    keys = thread_keys(store.prefix, thread_id)
+    field = checkpoint_field(ns, target.checkpoint_id)
     blobs, values = encoded.blobs, dict(checkpoint["channel_values"])
 
     def call() -> Call:
-        return _scripts.put(keys, field, encoded.record, encoded.emptied, encoded.quiet, blobs.items())
+        return _scripts.put(keys, field, encoded.record, encoded.emptied, encoded.quiet, blobs.items(), idle_ms)
 
     run_id = encoded.run_id
     if run_id and not runs.is_noted(run_id, thread_id):
         # The note goes first: naming a thread that then gets nothing does no harm.
-        replies = yield [_scripts.note_run(run_key(prefix, run_id), quote(thread_id)), call()]
+        replies = yield [_scripts.note_run(run_key(store.prefix, run_id), quote(thread_id)), call()]
         runs.note(run_id, thread_id)
     else:
         replies = yield [call()]
     while isinstance(missing := replies[-1], list):
         for ref in missing:  # rare: values of another saver, or of a thread that was deleted meanwhile
             channel = encoded.others[ref]
-            blobs[ref] = _codec.encode_blob(serde, channel, values[channel])
+            blobs[ref] = _codec.encode_blob(store.serde, channel, values[channel])
         replies = yield [call()]
     if replies[-1] == 0:
         raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
-    return stored.config()
+    return Stored(target, replies[-1])
 
 
 def put_writes(
-    prefix: bytes,
-    serde: SerializerProtocol,
+    store: Store,
     config: RunnableConfig,
     writes: Sequence[tuple[str, Any]],
     task_id: str,
@@ -98,10 +104,11 @@ def put_writes(
     thread_id, ns, checkpoint_id = target_of(config)
     if not checkpoint_id:
         raise ValueError(f"put_writes for thread {thread_id!r} needs the checkpoint_id that the writes belong to")
+    idle_ms = store.expiry.written(config)
     records = [
-        (WRITES_IDX_MAP.get(channel, at), _codec.encode_write(serde, channel, task_path, value))
+        (WRITES_IDX_MAP.get(channel, at), _codec.encode_write(store.serde, channel, task_path, value))
         for at, (channel, value) in enumerate(writes)
     ]
     if records:
         task = checkpoint_field(ns, checkpoint_id) + US + quote(str(task_id)) + US
-        yield [_scripts.put_writes(thread_keys(prefix, thread_id), task, records)]
+        yield [_scripts.put_writes(thread_keys(store.prefix, thread_id), task, records, idle_ms)]

@@ -158,4 +158,10 @@ class _LedPipeline:
         self._queue.append(args)
 
     def execute(self, raise_on_error: bool) -> list[object]:
-        return [self._client.execute_command(*args) for args in self._queue]
+        replies: list[object] = []
+        for args in self._queue:
+            try:
+                replies.append(self._client.execute_command(*args))
+            except redis.ResponseError as error:
+                replies.append(error)
+        return replies

@@ -11,15 +11,18 @@ from uuid import uuid4
 import pytest
 import redis
 from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from redis_ckpt import DamagedCheckpointError, RedisSaver, policies
+from redis_ckpt._expiry import Expiry
 from redis_ckpt._flow import primed, run
 from redis_ckpt._keys import thread_keys
-from redis_ckpt._ops import remove
+from redis_ckpt._ops import Store, planning, remove
 from tests.savers import IDS, Facade, MakeSaver, cfg, put, values
 from tests.servers import Server, on_real_servers
 
 KEYS = thread_keys(b"ckpt", "t")
+STORE = Store(b"ckpt", JsonPlusSerializer(), Expiry())
 
 
 def steps(saver: Any, count: int, *, ns: str = "", meta: dict[str, Any] | None = None, **fixed: Any) -> list[str]:
@@ -225,7 +228,7 @@ def test_a_newer_checkpoint_between_plan_and_step_is_kept_with_all_it_needs(bloc
             }
             blocking.put(cfg("t", "", ids[-1]), checkpoint, {}, {})
 
-    run(primed(remove.prune(b"ckpt", ["t"], "keep_latest")), _between_trips(blocking, meddle))
+    run(primed(remove.prune(STORE, ["t"], "keep_latest")), _between_trips(blocking, meddle))
     assert [t.checkpoint["id"] for t in blocking.list(cfg("t"))] == late
     found = blocking.get_tuple(cfg("t"))
     assert found is not None
@@ -241,7 +244,7 @@ def test_other_changes_between_plan_and_step_make_a_new_plan(blocking: RedisSave
         if trip == 1:
             put(blocking, IDS.index(late_id), a=1, vers={"a": 1}, new={})
 
-    run(primed(remove.prune(b"ckpt", ["t"], "keep_latest")), _between_trips(blocking, meddle))
+    run(primed(remove.prune(STORE, ["t"], "keep_latest")), _between_trips(blocking, meddle))
     found = list(blocking.list(cfg("t")))
     assert [t.checkpoint["id"] for t in found] == [IDS[3]]
     assert found[0].checkpoint["channel_values"] == {"a": 1 if late_id == IDS[3] else 3}
@@ -265,14 +268,14 @@ def test_a_thread_deleted_and_made_anew_between_plan_and_step_is_not_touched(blo
         kept = policies.without_runs(headers, runs)
         return kept - {b"\x1f" + IDS[1].encode()} if len(tries) == 1 else kept
 
-    run(primed(remove.remove_all_but(b"ckpt", "t", keep_once)), _between_trips(blocking, meddle))
+    run(primed(planning.remove_all_but(STORE, "t", keep_once)), _between_trips(blocking, meddle))
     assert [t.checkpoint["channel_values"] for t in blocking.list(cfg("t"))] == [{"a": 20}, {"a": 10}]
 
 
 def test_a_thread_that_grows_while_it_is_read_is_read_whole(
     blocking: RedisSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remove, "HEADERS_PAGE", 3)
+    monkeypatch.setattr(planning, "HEADERS_PAGE", 3)
     ids = steps(blocking, 10)
     grown: list[str] = []
 
@@ -280,7 +283,7 @@ def test_a_thread_that_grows_while_it_is_read_is_read_whole(
         if trip in (1, 3):
             grown.extend(steps_on(blocking, ids[-1]))
 
-    thread = run(primed(remove.read_thread(b"ckpt", "t")), _between_trips(blocking, meddle))
+    thread = run(primed(planning.read_thread(b"ckpt", "t")), _between_trips(blocking, meddle))
     assert thread is not None
     assert sorted(thread.headers) == sorted(b"\x1f" + i.encode() for i in [*ids, *grown])
 
@@ -301,14 +304,14 @@ def steps_on(saver: Any, parent: str) -> list[str]:
 
 
 def test_a_thread_that_never_rests_ends_in_a_clear_error(blocking: RedisSaver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remove, "MOST_TRIES", 5)
+    monkeypatch.setattr(planning, "MOST_TRIES", 5)
     ids = steps(blocking, 3)
 
     def meddle(trip: int) -> None:
         steps_on(blocking, ids[-1])
 
     with pytest.raises(Exception, match="changed 5 times while it was being pruned"):
-        run(primed(remove.prune(b"ckpt", ["t"], "keep_latest")), _between_trips(blocking, meddle))
+        run(primed(remove.prune(STORE, ["t"], "keep_latest")), _between_trips(blocking, meddle))
     assert blocking.get_tuple(cfg("t")) is not None
 
 

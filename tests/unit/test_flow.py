@@ -135,9 +135,12 @@ def test_a_walk_ends_where_an_ancestor_comes_again_on_another_page() -> None:
     """The script guards one page; this guards across pages."""
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+    from redis_ckpt._expiry import Expiry
+    from redis_ckpt._ops import Store
+
     config = {"configurable": {"thread_id": "t"}}
     send = Scripted([[b"b", 1, b"a", 0, 0]], [[b"a", 1, b"b", 0, 0]], [[b"b", 1, b"a", 0, 0]])
-    flow = delta_channel_history(b"p", JsonPlusSerializer(), config, ["x"])  # type: ignore[arg-type]
+    flow = delta_channel_history(Store(b"p", JsonPlusSerializer(), Expiry()), config, ["x"])  # type: ignore[arg-type]
     assert run(primed(flow), send) == {"x": {"writes": []}}
     assert len(send.trips) == 3
 
@@ -145,7 +148,10 @@ def test_a_walk_ends_where_an_ancestor_comes_again_on_another_page() -> None:
 def test_a_walk_refuses_a_record_of_a_newer_format() -> None:
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+    from redis_ckpt._expiry import Expiry
+    from redis_ckpt._ops import Store
+
     config = {"configurable": {"thread_id": "t"}}
-    flow = delta_channel_history(b"p", JsonPlusSerializer(), config, ["x"])  # type: ignore[arg-type]
+    flow = delta_channel_history(Store(b"p", JsonPlusSerializer(), Expiry()), config, ["x"])  # type: ignore[arg-type]
     with pytest.raises(StorageVersionError, match=r"'9'.*'1'"):
         run(primed(flow), Scripted([[b"9..."]]))

@@ -69,20 +69,29 @@ def test_different_parts_never_make_the_same_name(one: list[str], other: list[st
 
 
 @given(NASTY.filter(bool))
-def test_a_thread_is_found_again_by_its_order_key(thread_id: str) -> None:
-    key = keys.thread_keys(b"ckpt", thread_id).order
-    assert keys.thread_of_order_key(b"ckpt", key) == thread_id
+def test_a_thread_is_found_again_by_its_keys(thread_id: str) -> None:
+    found = keys.thread_keys(b"ckpt", thread_id)
+    assert keys.thread_of_key(b"ckpt", found.order) == keys.thread_of_key(b"ckpt", found.pending) == thread_id
 
 
 @pytest.mark.parametrize(
-    "key", [b"ckpt:run:{r}", b"other:{t}:order", b"ckpt:{t}:pending", b"ckpt:{a}:{b}:order", b"xckpt:{t}:order"]
+    "key",
+    [
+        b"ckpt:run:{r}",
+        b"other:{t}:order",
+        b"ckpt:{t}:others",
+        b"ckpt:{t}:copying:0a:order",
+        b"ckpt:{a}:{b}:order",
+        b"xckpt:{t}:order",
+    ],
 )
 def test_keys_of_others_are_no_threads(key: bytes) -> None:
-    assert keys.thread_of_order_key(b"ckpt", key) is None
+    assert keys.thread_of_key(b"ckpt", key) is None
 
 
 def test_glob_characters_of_a_prefix_are_escaped_in_the_scan() -> None:
     assert keys.orders_pattern(b"a*[b]?\\") == rb"a\*\[b\]\?\\:{*}:order"
+    assert keys.threads_pattern(b"a*[b]?\\") == rb"a\*\[b\]\?\\:{*}:[op]*"
 
 
 @pytest.mark.parametrize("prefix", ["", "a{b", "a}b", "a b", "a\n", "a\x1f", None, b"bytes"])

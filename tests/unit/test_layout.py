@@ -11,12 +11,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "redis_ckpt"
 # A module may import those of lower layers, and of its own where the layer is a folder.
 LAYERS = [
-    {"errors", "_flow", "_embedded_keeper"},
+    {"errors", "_flow", "_expiry", "_embedded_keeper"},
     {"_keys", "_versions", "_config", "embedded"},
     {"_codec", "_scripts", "_source"},
     {"_client"},
     {"policies"},
     {"_ops"},
+    {"_upkeep"},
     {"_base"},
     {"saver", "aio"},
     {"__init__"},

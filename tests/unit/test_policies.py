@@ -103,21 +103,68 @@ def test_runs_are_told_by_the_header() -> None:
 
 def test_a_blob_goes_with_the_last_checkpoint_that_refers_to_it() -> None:
     thread = policies.Thread(b"1", b"3", {name("1"): head(refs="a b"), name("2"): head(refs="a"), name("3"): head()})
-    steps = list(policies.steps(thread, {name("3")}))
-    assert [(s.checkpoints, sorted(s.blobs), s.last) for s in steps] == [
-        ([name("1"), name("2")], [b"\x1fa\x1f1", b"\x1fb\x1f1"], True)
+    assert policies.groups(thread, {name("3")}) == [
+        policies.Group(name("1"), [b"\x1fb\x1f1"]),
+        policies.Group(name("2"), [b"\x1fa\x1f1"]),
     ]
 
 
-def test_nothing_to_remove_is_no_step() -> None:
+def test_nothing_to_remove_is_no_group() -> None:
     thread = policies.Thread(b"1", b"1", {name("1"): head(refs="a")})
-    assert list(policies.steps(thread, {name("1")})) == []
+    assert policies.groups(thread, {name("1")}) == []
 
 
 def test_orphans_go_unless_something_that_stays_refers_to_them() -> None:
     orphans = {b"\x1fa\x1f1", b"\x1fold\x1f1"}
     thread = policies.Thread(b"1", b"1", {name("1"): head(refs="a")}, orphans)
-    assert list(policies.steps(thread, {name("1")})) == [policies.Step([], [b"\x1fold\x1f1"], True)]
+    assert policies.groups(thread, {name("1")}) == [policies.Group(b"", [b"\x1fold\x1f1"])]
+
+
+def test_the_newest_of_each_namespace_stay_as_many_as_are_wanted() -> None:
+    headers = {name(str(n), ns): head() for n in range(1, 6) for ns in ("", "s")} | {name("1", "x"): head()}
+    kept = {name("4"), name("5"), name("4", "s"), name("5", "s"), name("1", "x")}
+    assert policies.retained(headers, 2) == kept
+    assert policies.retained(headers, 9) == policies.retained(headers) == set(headers)
+
+
+def test_old_ones_go_but_never_the_newest_of_a_namespace() -> None:
+    headers = {name(str(n), ns): head() for n in range(1, 5) for ns in ("", "s")} | {name("1", "x"): head()}
+    old = {name("1"), name("2"), *(name(str(n), "s") for n in range(1, 5)), name("1", "x")}
+    kept = {name("3"), name("4"), name("4", "s"), name("1", "x")}
+    assert policies.retained(headers, is_old=old.__contains__) == kept
+    assert policies.retained(headers, 1, old.__contains__) == kept - {name("3")}
+
+
+def test_each_root_checkpoint_that_stays_keeps_the_calls_that_it_started() -> None:
+    headers = {
+        **{name(str(n)): head() for n in range(1, 5)},
+        **{name(f"{n}5", f"call%3A{n}"): head(root=str(n)) for n in range(1, 5)},
+        name("36", "call%3A3"): head(root="3"),
+    }
+    kept = {name("3"), name("4"), name("35", "call%3A3"), name("36", "call%3A3"), name("45", "call%3A4")}
+    assert policies.retained(headers, 2) == kept
+    assert policies.retained(headers, 1) == {name("4"), name("45", "call%3A4")}
+
+
+def test_a_call_goes_whose_root_is_gone_already() -> None:
+    """A removal that died on the way has left it: its root is older than every one that is there."""
+    headers = {name("5"): head(), name("25", "a%3Ax"): head(root="2"), name("65", "a%3Ay"): head(root="6")}
+    assert policies.retained(headers) == {name("5"), name("65", "a%3Ay")}
+
+
+def test_writes_without_a_checkpoint_are_late_if_they_are_older_than_all_that_stays_or_old() -> None:
+    strays = [name("1"), name("3", "s"), name("5")]
+    assert policies.late({name("4"), name("7", "s")}, strays) == [name("1"), name("3", "s")]
+    assert policies.late({name("2")}, strays, lambda n: n == name("5")) == [name("1"), name("5")]
+    assert policies.late(set(), strays) == []
+
+
+def test_writes_without_a_checkpoint_go_last() -> None:
+    thread = policies.Thread(b"1", b"2", {name("1"): head(), name("2"): head()})
+    assert policies.groups(thread, {name("2")}, [name("0")]) == [
+        policies.Group(name("1"), []),
+        policies.Group(name("0"), []),
+    ]
 
 
 HEADERS = st.dictionaries(
@@ -136,26 +183,20 @@ ORPHANS = st.sets(
 )
 
 
-@given(HEADERS, ORPHANS, st.data(), st.integers(1, 7))
-def test_after_any_step_no_blob_that_something_needs_is_gone_and_none_is_left_over(
-    headers: dict[bytes, Header], orphans: set[bytes], data: st.DataObject, size: int
+@given(HEADERS, ORPHANS, st.data())
+def test_after_any_group_no_blob_that_something_needs_is_gone_and_none_is_left_over(
+    headers: dict[bytes, Header], orphans: set[bytes], data: st.DataObject
 ) -> None:
     kept = data.draw(st.sets(st.sampled_from(sorted(headers)))) if headers else set()
     stored = {blob for n, h in headers.items() for blob in policies.blob_fields(n, h)} | orphans
     orphaned = set(orphans)
     left = dict(headers)
-    before, policies.STEP_ITEMS = policies.STEP_ITEMS, size
-    try:
-        steps = list(policies.steps(policies.Thread(b"1", b"", dict(headers), set(orphans)), kept))
-    finally:
-        policies.STEP_ITEMS = before
-    for step in steps:
-        for gone in step.checkpoints:
-            del left[gone]
-        stored -= set(step.blobs)
-        orphaned -= set(step.blobs)
+    for group in policies.groups(policies.Thread(b"1", b"", dict(headers), set(orphans)), kept):
+        if group.checkpoint:
+            del left[group.checkpoint]
+        stored -= set(group.blobs)
+        orphaned -= set(group.blobs)
         needed = {blob for n, h in left.items() for blob in policies.blob_fields(n, h)}
         assert needed <= stored <= needed | orphaned
     assert set(left) == kept
     assert stored == {blob for n in kept for blob in policies.blob_fields(n, headers[n])}
-    assert [s.last for s in steps] == [False] * (len(steps) - 1) + [True] * bool(steps)

@@ -25,7 +25,9 @@ CALLS = {
     "list_page": _scripts.list_page(THREAD, 1, False, Range(b"-", b"+"), NOTHING),
     "history": _scripts.history(THREAD, b"", b"", True, 1, []),
     "headers": _scripts.headers(THREAD, 1, Range(b"-", b"+"), NOTHING),
-    "forget": _scripts.forget(THREAD, b"1", True, [], []),
+    "forget": _scripts.forget(THREAD, b"1", "last", []),
+    "drop": _scripts.drop(THREAD, b"1", b""),
+    "expire": _scripts.expire(THREAD, 1),
     "strays": _scripts.strays(THREAD, b"", 1),
     "copy": _scripts.copy(THREAD, OTHER),
     "note_run": _scripts.note_run(b"run", b"t"),
@@ -33,8 +35,8 @@ CALLS = {
 }
 
 CORE = (
-    "COPY EXISTS HDEL HEXISTS HGET HINCRBY HLEN HMGET HSET HSETNX PERSIST PEXPIRE PEXPIREAT PTTL SADD "
-    "TIME UNLINK ZADD ZCARD ZRANGEBYLEX ZREM ZREVRANGEBYLEX ZSCORE"
+    "COPY EXISTS HDEL HEXISTS HGET HINCRBY HLEN HMGET HSET HSETNX HSTRLEN PERSIST PEXPIRE PEXPIREAT PTTL "
+    "SADD UNLINK ZADD ZCARD ZLEXCOUNT ZRANGEBYLEX ZREM ZREVRANGEBYLEX ZSCORE"
 )
 
 
@@ -84,7 +86,7 @@ def test_what_the_header_calls_an_argument_is_what_the_script_calls_it(name: str
     assert binding
     bound = [n.strip() for n in binding[1].split(",")]
     if name in ("list_page",):  # bound in two lines
-        bound += [n.strip() for n in re.findall(r"^local (.+?) = ARGV\[3\]", body, re.M)[0].split(",")]
+        bound += [n.strip() for n in re.findall(r"^local (.+?) = ARGV\[4\]", body, re.M)[0].split(",")]
     short = {"c": "count", "field": "field"}
     assert [short.get(n, n) for n in names] == [b for b in bound if b not in ("run",)]
 
@@ -107,7 +109,7 @@ def test_nothing_is_written_before_everything_is_checked(name: str) -> None:
     text = _scripts.script(name).text
     body = text[text.rindex("local " + ("run" if name == "note_run" else "")) :] if name == "note_run" else text
     writes = [m.start() for m in re.finditer(r"'(HSET|HSETNX|ZADD|UNLINK|COPY|SADD|HDEL|HINCRBY)'", body)]
-    early = [m.start() for m in re.finditer(r"return (0|-1|missing|false)\b", body)]
+    early = [m.start() for m in re.finditer(r"return (0|-1|missing|false)$", body)]
     if writes and early:
         assert max(early) < min(writes)
 

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint check clean
+.PHONY: demo test lint check soak upkeep clean
 
 .venv/.installed-demo: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -28,6 +28,12 @@ lint: .venv/.installed-test  ## ruff and mypy
 	$(BIN)/mypy
 
 check: lint test
+
+soak: .venv/.installed-test  ## 4 processes write, 1 sweeps, then every thread is verified; SOAK_SECONDS=60
+	$(BIN)/python -m tests.soak.soak --seconds $(or $(SOAK_SECONDS),60)
+
+upkeep: .venv/.installed-test  ## the figures of docs/upkeep.md
+	$(BIN)/python -m bench.upkeep
 
 clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -3,7 +3,7 @@
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record
 -- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
--- KEYS[4]  <prefix>:{T}:order        zset  ns US id, every score 0
+-- KEYS[4]  <prefix>:{T}:order        zset  ns US id; GS ns US id of ancestors that no reader sees
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
 -- ARGV[1]  idle       ms from this read until the thread expires, if that is later than now; nothing = reads do not count
 -- ARGV[2]  ns         the namespace, quoted
@@ -30,6 +30,7 @@ if id == '' then
   end
 end
 local record = redis.call('HGET', checkpoints, field)
+if record and id ~= '' and is_ancestor(field) then return false end
 if not record then
   return redis.call('ZSCORE', order, field) and {field, false} or false
 end

@@ -3,13 +3,13 @@
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record
 -- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
--- KEYS[4]  <prefix>:{T}:order        zset  ns US id, every score 0
+-- KEYS[4]  <prefix>:{T}:order        zset  ns US id; GS ns US id of ancestors that are only walked
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
 -- ARGV[1]  idle       ms from this read until the thread expires, if that is later than now; nothing = reads do not count
 -- ARGV[2]  ns         the namespace, quoted
 -- ARGV[3]  id         the target whose ancestors are meant (quoted; nothing = the latest), or the next ancestor
 -- ARGV[4]  first      1 = id is the target, whose own writes do not count; 0 = id is the next ancestor
--- ARGV[5]  most       ancestors a page; a page also ends behind 2,000 writes
+-- ARGV[5]  most       ancestors a page; a page also ends behind 500 writes
 -- ARGV[6..]           the channels to look for, quoted
 --
 -- Returns  next (the ancestor to go on from, nothing at the end), intact, then for each ancestor: id, s, and
@@ -25,7 +25,7 @@
 --- @include lib/header
 --- @include lib/writes_of
 local idle, ns, id, first, most = ARGV[1], ARGV[2] .. US, ARGV[3], ARGV[4] == '1', tonumber(ARGV[5])
-local MOST_WRITES = 2000
+local MOST_WRITES = 500
 
 local wanted, left = {}, 0
 for i = 6, #ARGV do
@@ -39,6 +39,7 @@ if first then
     field = latest(ns)
   end
   local record = field and redis.call('HGET', checkpoints, field)
+  if record and is_ancestor(field) then return false end
   if not record then
     local lost = field and redis.call('ZSCORE', order, field) or order_lost()
     return lost and {id, -1} or false

@@ -4,7 +4,7 @@
 --                                          orphans -> blobs that no record names any more; idle -> the thread's own
 -- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
 -- KEYS[3]  <prefix>:{T}:writes       hash  only its deadline is moved
--- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root
+-- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root; GS ns US id
 -- KEYS[5]  <prefix>:{T}:pending      zset  only its deadline is moved
 -- ARGV[1]  idle       ms without a write until the thread expires; 0 = none: it keeps the deadline that it has
 -- ARGV[2]  field      ns US id
@@ -18,7 +18,8 @@
 -- ARGV[10..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
 --
 -- Returns  how many checkpoints the namespace has, when stored; or the refs that were not sent and are not stored: then nothing was written, and the
---          caller sends once more with them; or 0, and nothing was written: the order of the thread is lost
+--          caller sends once more with them; or, when nothing was written either, 0: the order of the thread is
+--          lost, or -1: its parent was removed, from whose writes its delta channels would be rebuilt
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
@@ -58,6 +59,13 @@ for i = first_quiet, first_pair - 1 do
   end
 end
 local record = head .. refs .. GS .. body
+-- A delta channel without a value is rebuilt from its ancestors. Those of a parent that was removed may be gone.
+local parent, deltas = string.match(record, '^1([^\29]*)\29[^\29]*\29[^\29]*\29([^\29]*)\29')
+if parent ~= '' and ns .. parent ~= field and not redis.call('ZSCORE', order, ns .. parent) then
+  for channel in string.gmatch(deltas, '[^\30]+') do
+    if not string.find('\30' .. refs, '\30' .. channel .. US, 1, true) then return -1 end
+  end
+end
 
 -- What no record will name is remembered for the next prune: blobs sent beside the checkpoint's own versions,
 -- and what only the record that this one replaces refers to.
@@ -95,6 +103,7 @@ end
 if redis.call('HINCRBY', checkpoints, 'epoch', 1) == 1 then
   redis.call('HSET', checkpoints, 'epoch', epoch)
 end
+redis.call('ZREM', order, GS .. field)
 if member == '' then
   redis.call('ZADD', order, 0, field)
 else

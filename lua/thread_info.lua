@@ -3,7 +3,7 @@
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record; other fields have no US
 -- KEYS[2]  <prefix>:{T}:blobs        hash  not read
 -- KEYS[3]  <prefix>:{T}:writes       hash  not read
--- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root
+-- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root; GS ns US id
 -- KEYS[5]  <prefix>:{T}:pending      zset  not read
 -- ARGV[1]  after      the namespace (quoted, with US) behind which the page begins; nothing = at the first
 -- ARGV[2]  most       namespaces a page
@@ -18,6 +18,7 @@ local after, most = ARGV[1], tonumber(ARGV[2])
 
 local root_top, other_top = greatest_ids()
 local count = redis.call('HLEN', checkpoints)
+count = count - redis.call('ZLEXCOUNT', order, '[' .. GS, '(' .. MARK)
 for _, meta in ipairs({'epoch', 'orphans', 'idle'}) do
   count = count - redis.call('HEXISTS', checkpoints, meta)
 end

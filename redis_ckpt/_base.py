@@ -29,7 +29,7 @@ from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import check_prefix
 from redis_ckpt._ops import Store, copying, history, listing, read, remove, write
 from redis_ckpt._ops.listing import Pages
-from redis_ckpt._ops.retain import Retention, put_and_retain
+from redis_ckpt._ops.retain import put_and_retain
 from redis_ckpt._source import Source
 from redis_ckpt._upkeep import Upkeep
 
@@ -52,8 +52,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         super().__init__(serde=serde)
         self._prefix = check_prefix(prefix)
         self._expiry = Expiry.of(ttl, refresh_on_read)
-        most = count_of(keep_last, "keep_last")
-        self._retention = None if most is None else Retention(most)
+        self._keep_last = count_of(keep_last, "keep_last")
         self._runs = write.RecentRuns()
         self._connect(Source(redis_url, redis_client, connection_args).sorted_out())
 
@@ -81,7 +80,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> Flow[RunnableConfig]:
         put = write.put(self._store, self._runs, config, checkpoint, metadata, new_versions)
-        return put_and_retain(self._store, self._retention, put)
+        return put_and_retain(self._store, self._keep_last, put)
 
     def _list_pages(
         self,
@@ -178,7 +177,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         Raises:
             DamagedCheckpointError: A value or write on the way is gone.
 
-        Cost: 1 round trip for each 128 ancestors, walked on the server.
+        Cost: 1 round trip for each 64 ancestors, walked on the server.
         Source: `BaseCheckpointSaver.get_delta_channel_history`.
         """
         return self._run(history.delta_channel_history(self._store, config, channels))
@@ -213,6 +212,8 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         Raises:
             TypeError: A value cannot be serialised: the message names its channel. Nothing was written.
             ValueError: The config names no thread. Nothing was written.
+            CheckpointerError: The parent was removed meanwhile, and delta channels would be rebuilt from its writes.
+                Nothing was written.
             redis.RedisError: The server or the connection failed; after a lost connection the checkpoint may be
                 stored, whole. Putting it again is safe.
 
@@ -272,7 +273,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         Raises:
             ValueError: The target has checkpoints, or is the source. Nothing was written.
 
-        Cost: 1 round trip and a look at the heads of the copy (1 for each 500 checkpoints). On a cluster, where the
+        Cost: 1 round trip and a look at the heads of the copy (1 for each 100 checkpoints). On a cluster, where the
         two lie on different nodes, the client moves them in chunks, and the copy shows when it is whole.
         Source: `BaseCheckpointSaver.copy_thread`.
         """
@@ -303,7 +304,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         these runs have written: see the base class.
 
         Cost: 1 round trip for the runs' threads (kept for a day; older runs need a walk over all threads), then for
-        each thread 1 for each 500 checkpoints and 1 for each 500 checkpoints and values removed.
+        each thread 1 for each 100 checkpoints and 1 for each 200 checkpoints, values and writes removed.
         Source: `BaseCheckpointSaver.delete_for_runs`.
         """
         self._run(remove.delete_for_runs(self._store, run_ids))
@@ -324,8 +325,8 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         Raises:
             ValueError: The strategy is unknown or an id is empty; said before anything is read.
 
-        Cost: for each thread 1 round trip for each 500 checkpoints, 1 for each 500 checkpoints and values removed, and
-        1 to look for late writes.
+        Cost: for each thread 1 round trip for each 100 checkpoints, and 1 for each 200 checkpoints, values and writes
+        removed.
         Source: `BaseCheckpointSaver.prune`.
         """
         self._run(remove.prune(self._store, thread_ids, strategy))

@@ -7,7 +7,7 @@ Every record begins with its format version, the digit `1`. GS, RS and US are th
                    parent, run: quoted ids, or nothing; root: the root checkpoint that a subgraph call belongs to
                    deltas: quoted names, each with RS behind it, of the delta channels that are not put with a value
                    refs: channel US version, joined by RS, of the blobs that this checkpoint refers to
-                   body: msgpack of `_Body`
+                   body: msgpack of `_Body`; nothing in an ancestor, which only delta channels are rebuilt from
     blob         1 f type US bytes      a value, as the serialiser's (type, bytes)
                  1 e                    a version without a value, where there was one
     write        1 channel US task_path US type US bytes
@@ -33,12 +33,10 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from redis_ckpt._keys import US, blob_ref, quote, unquote
+from redis_ckpt._keys import GS, RS, US, blob_ref, quote, unquote
 from redis_ckpt.errors import StorageVersionError
 
 FORMAT = b"1"
-GS = b"\x1d"
-RS = b"\x1e"
 
 _PLAIN_KEYS = {"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
 _VERSION_TYPES = {int, float, str}

@@ -35,7 +35,8 @@ def seconds_of(value: Any, what: str, *, zero: bool = False) -> float:
 
 def idle_ms_of(value: Any, what: str) -> int:
     """An idle time in whole milliseconds, rounded up: see `seconds_of`."""
-    return math.ceil(seconds_of(value, what) * 1000)
+    # rounded to a nanosecond first: 2.007 * 1000 is a little more than 2007
+    return max(1, math.ceil(round(seconds_of(value, what) * 1000, 6)))
 
 
 def count_of(value: Any, what: str) -> int | None:

@@ -1,8 +1,9 @@
 """Names in Redis: keys, fields and members. The only module that builds or reads them.
 
-`US` (0x1F) joins the parts of a name, `MARK` (0x1E) begins the members that order all namespaces
-together. Both lie below every byte that a quoted part can hold, so a shorter part sorts before its
-extensions, and no two names meet.
+`US` (0x1F) joins the parts of a name, `MARK` (0x1E) begins the members that order all namespaces together,
+`GS` (0x1D) those of ancestors that no reader sees. All lie below every byte that a quoted part can hold, so
+a shorter part sorts before its extensions, and no two names meet. `RS` and `GS` also part what stands in
+records.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import secrets
 from typing import NamedTuple
 
 US = b"\x1f"
-MARK = b"\x1e"
+MARK = RS = b"\x1e"
+GS = b"\x1d"
 
 # `%` itself, what the layout of a key uses, blanks and control characters; the rest stays readable.
 _UNSAFE = re.compile(rb"[\x00-\x20%:{}\x7f]")
@@ -157,9 +159,24 @@ def _upper_bound(bound: bytes) -> tuple[bytes, bool]:
     return bound[1:], bound[:1] == b"["
 
 
+def field_of_member(member: bytes) -> bytes:
+    """`ns US id` of any member of `order`."""
+    if member.startswith(GS):
+        return member[1:]
+    if member.startswith(MARK):
+        checkpoint_id, _, ns = member[1:].partition(US)
+        return ns + US + checkpoint_id
+    return member
+
+
 def plain_range(after: bytes) -> Range:
     """All members `ns US id`, by namespace, behind the member `after` (b"" begins)."""
     return Range(b"(" + after if after else b"[" + US, b"+")
+
+
+def ancestors_range(after: bytes) -> Range:
+    """All members `GS ns US id`, behind the member `after` (b"" begins)."""
+    return Range(b"(" + after if after else b"[" + GS, b"(" + MARK)
 
 
 def newer_ranges(greatest_id: bytes) -> tuple[Range, Range]:

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from redis_ckpt._expiry import FOREVER_MS
 from redis_ckpt._flow import Call
-from redis_ckpt._keys import MARK, NOTHING, RUN_TTL_MS, US, Range, ThreadKeys
+from redis_ckpt._keys import GS, MARK, NOTHING, RS, RUN_TTL_MS, US, Range, ThreadKeys
 
 NAMES = (
     "put",
@@ -88,7 +88,7 @@ def put(
     blobs: Iterable[tuple[bytes, bytes]],
     idle_ms: int = FOREVER_MS,
 ) -> Call:
-    """Reply: how many checkpoints the namespace has, or the refs that are missing, or 0: the order is lost."""
+    """Reply: how many checkpoints the namespace has; the refs that are missing; 0 order lost, -1 parent removed."""
     ns, _, checkpoint_id = field.partition(US)
     member = MARK + checkpoint_id + US + ns if ns else b""
     return _call(
@@ -142,22 +142,25 @@ def history(
     return _call("history", keys, _seen(idle_ms), ns, checkpoint_id, int(first), most, *channels)
 
 
-def headers(keys: ThreadKeys, most: int, own: Range, others: Range = NOTHING) -> Call:
-    """Reply: [epoch, orphans, own idle time, root top, other top, then field and header of each checkpoint]."""
-    return _call("headers", keys, most, *own, *others)
+def headers(keys: ThreadKeys, most: int, first: Range, more: Range = NOTHING) -> Call:
+    """Reply: [epoch, orphans, own idle time, root top, other top, then member and header of each checkpoint]."""
+    return _call("headers", keys, most, *first, *more)
 
 
 def forget(
     keys: ThreadKeys,
     epoch: bytes,
     mode: Mode,
-    groups: Iterable[tuple[bytes, Sequence[bytes]]],
+    groups: Iterable[tuple[bytes, Sequence[bytes], Sequence[bytes] | None]],
     idle_ms: int = FOREVER_MS,
 ) -> Call:
     """Reply: [epoch, groups done, checkpoints, writes, blobs, bytes], or 0 if the thread has changed."""
     flat: list[bytes | int] = []
-    for checkpoint, blobs in groups:
-        flat += (checkpoint, len(blobs), *blobs)
+    for checkpoint, blobs, refs in groups:
+        if refs is None:
+            flat += (checkpoint, len(blobs), *blobs)
+        else:
+            flat += (GS + checkpoint, len(blobs), RS.join(refs), *blobs)
     return _call("forget", keys, idle_ms, epoch, mode.encode(), *flat)
 
 

@@ -114,7 +114,8 @@ class Upkeep(ABC):
         A checkpoint stays if every limit that is given lets it stay. What something that stays needs is kept: shared
         values, the ancestors that delta channels are rebuilt from, pending writes. The namespace of a subgraph call
         goes with the root checkpoint that started it. In any case writes go that came after their checkpoint was
-        removed. No deadline is moved.
+        removed, as far as they are older than all that stays; a thread of nothing but writes goes if they are older
+        than the limits, and than an hour. No deadline is moved.
 
         Args:
             thread_ids: The threads; None for all.
@@ -135,7 +136,7 @@ class Upkeep(ABC):
             TypeError: An argument is of a wrong type; said as early.
 
         Cost: a walk over the keys of the server (SCAN) if no threads are given. For each thread 1 round trip for each
-        250 checkpoints, and where something goes 1 for each 500 checkpoints and values.
+        100 checkpoints, and where something goes 1 for each 200 checkpoints, values and writes.
         """
         sweep = self._sweep(thread_ids, Limits.of(keep_last, older_than, idle_for), dry_run)
         for report in self._walk(sweep):
@@ -177,7 +178,7 @@ class Upkeep(ABC):
         Raises:
             DamagedCheckpointError: The thread has lost records. The totals leave such threads out and name them.
 
-        Cost: 1 round trip for each 250 checkpoints, and 1 for each 500 checkpoints, values and writes; for the totals
+        Cost: 1 round trip for each 100 checkpoints, and 1 for each 500 checkpoints, values and writes; for the totals
         that of each thread, and a walk over the keys of the server (SCAN).
         """
         return self._run(self._stats_flow(thread_id))

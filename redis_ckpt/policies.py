@@ -23,7 +23,8 @@ class Thread:
     Attributes:
         epoch: Its count of changes; b"" if it has no checkpoint.
         greatest_id: Over all namespaces.
-        headers: All checkpoints.
+        headers: All records.
+        ancestors: Those of them that no reader sees: they are kept for the delta channels of others.
         orphans: Fields of blobs that no record names any more.
         strays: Fields of checkpoints that have writes but no record, in the order of their bytes.
         idle: The thread's own idle time as it is stored; b"" if it has none.
@@ -32,16 +33,41 @@ class Thread:
     epoch: bytes
     greatest_id: bytes
     headers: dict[bytes, Header] = field(default_factory=dict)
+    ancestors: set[bytes] = field(default_factory=set)
     orphans: set[bytes] = field(default_factory=set)
     strays: list[bytes] = field(default_factory=list)
     idle: bytes = b""
 
+    @property
+    def checkpoints(self) -> dict[bytes, Header]:
+        """The heads of what readers see."""
+        return {name: header for name, header in self.headers.items() if name not in self.ancestors}
+
+
+class Kept(NamedTuple):
+    """What stays of a thread.
+
+    Attributes:
+        checkpoints: What readers go on seeing.
+        ancestors: What only stays for the delta channels of those, and the channels whose values are needed of it.
+    """
+
+    checkpoints: set[bytes]
+    ancestors: dict[bytes, set[bytes]]
+
 
 class Group(NamedTuple):
-    """What goes together: a checkpoint (or nothing) and the blobs that nothing needs once it is gone."""
+    """What goes together.
+
+    Attributes:
+        checkpoint: A checkpoint; b"" for blobs alone.
+        blobs: The blobs that nothing needs once it is gone.
+        refs: None to remove the checkpoint; to make it an ancestor the refs that it keeps.
+    """
 
     checkpoint: bytes
     blobs: list[bytes]
+    refs: tuple[bytes, ...] | None = None
 
 
 def split(name: bytes) -> tuple[bytes, bytes]:
@@ -59,9 +85,7 @@ def _never(_: bytes) -> bool:
     return False
 
 
-def retained(
-    headers: Mapping[bytes, Header], most: int | None = None, is_old: Callable[[bytes], bool] = _never
-) -> set[bytes]:
+def retained(thread: Thread, most: int | None = None, is_old: Callable[[bytes], bool] = _never) -> Kept:
     """Of each namespace the newest `most` checkpoints that are not old, and what they need.
 
     The newest of a namespace stays however old it is. The namespace of a subgraph *call* (its name has a colon)
@@ -69,12 +93,13 @@ def retained(
     older than every root checkpoint that stays, no resume can lead there any more.
 
     Args:
-        headers: All checkpoints of the thread.
+        thread: What there is.
         most: How many of a namespace; None for all.
         is_old: Whether a checkpoint is too old to stay.
     """
+    checkpoints = thread.checkpoints
     by_namespace: dict[bytes, list[bytes]] = {}
-    for name in sorted(headers, reverse=True):
+    for name in sorted(checkpoints, reverse=True):
         by_namespace.setdefault(split(name)[0], []).append(name)
     stay = {
         ns: {names[0]}.union(name for name in names[1:most] if not is_old(name)) for ns, names in by_namespace.items()
@@ -83,9 +108,9 @@ def retained(
     oldest = min(map(id_of, roots), default=b"")
     kept: set[bytes] = set()
     for ns, names in by_namespace.items():
-        if COLON not in ns or not _is_over(headers[names[0]].root, headers, roots, oldest):
+        if COLON not in ns or not _is_over(checkpoints[names[0]].root, thread.headers, roots, oldest):
             kept |= stay[ns]
-    return with_ancestors(headers, kept)
+    return with_ancestors(thread.headers, kept)
 
 
 def _is_over(root: bytes, headers: Mapping[bytes, Header], roots: set[bytes], oldest: bytes) -> bool:
@@ -93,31 +118,36 @@ def _is_over(root: bytes, headers: Mapping[bytes, Header], roots: set[bytes], ol
     return name not in roots and (name in headers or b"" < root < oldest)
 
 
-def keep_latest(headers: Mapping[bytes, Header]) -> set[bytes]:
+def keep_latest(thread: Thread) -> Kept:
     """The newest checkpoint of each namespace, and what it needs: see `retained`."""
-    return retained(headers, 1)
+    return retained(thread, 1)
 
 
-def without_runs(headers: Mapping[bytes, Header], runs: set[bytes]) -> set[bytes]:
-    """All checkpoints that none of the runs (quoted ids) has written."""
-    return {name for name, header in headers.items() if header.run not in runs}
+def without_runs(thread: Thread, runs: set[bytes]) -> Kept:
+    """All checkpoints that none of the runs (quoted ids) has written, with the ancestors that are left to them."""
+    left = {name: header for name, header in thread.headers.items() if header.run not in runs}
+    return with_ancestors(left, left.keys() - thread.ancestors)
 
 
-def with_ancestors(headers: Mapping[bytes, Header], kept: set[bytes]) -> set[bytes]:
+def with_ancestors(headers: Mapping[bytes, Header], kept: set[bytes]) -> Kept:
     """`kept`, and for each the ancestors down to the nearest value of each of its delta channels.
 
-    A delta channel's value is rebuilt from the writes of those ancestors, so they stay, writes and all.
+    A delta channel's value is rebuilt from the writes of those ancestors, so they stay, writes and all. They are
+    not whole themselves (another delta channel may have its nearest value further back), so readers lose sight of
+    them, and they lose the values that are not needed.
     """
-    result = set(kept)
-    for name in kept:
-        wanted = set(headers[name].deltas).difference(channels(headers[name]))
-        ns, _ = split(name)
-        seen = {name}
+    ancestors: dict[bytes, set[bytes]] = {}
+    for start in kept:
+        wanted = set(headers[start].deltas).difference(channels(headers[start]))
+        ns, _ = split(start)
+        name, seen = start, {start}
         while wanted and (name := ns + US + headers[name].parent) in headers and name not in seen:
             seen.add(name)
-            result.add(name)
-            wanted.difference_update(channels(headers[name]))
-    return result
+            found = wanted.intersection(channels(headers[name]))
+            wanted -= found
+            if name not in kept:
+                ancestors.setdefault(name, set()).update(found)
+    return Kept(kept, ancestors)
 
 
 def late(kept: Iterable[bytes], strays: Iterable[bytes], is_old: Callable[[bytes], bool] = _never) -> list[bytes]:
@@ -140,27 +170,40 @@ def blob_fields(name: bytes, header: Header) -> list[bytes]:
     return [ns + US + ref for ref in header.refs]
 
 
-def groups(thread: Thread, kept: set[bytes], unwritten: Iterable[bytes] = ()) -> list[Group]:
-    """How to remove all but `kept`: oldest first, each blob with the last checkpoint that refers to it.
+def groups(thread: Thread, kept: Kept, unwritten: Iterable[bytes] = ()) -> list[Group]:
+    """How to remove all but `kept`: newest first, each blob with the last of those that refer to it.
 
-    So a prune that dies between two groups leaves no blob that no checkpoint names.
+    So what readers see is whole between any two groups, for the ancestors of a checkpoint are older than it; and a
+    prune that dies there leaves no blob that no record names.
 
     Args:
         thread: What there is.
-        kept: The checkpoints that stay.
+        kept: What stays.
         unwritten: Checkpoints without a record whose writes go too.
     """
-    needed = {blob for name in kept for blob in blob_fields(name, thread.headers[name])}
-    removed = sorted(thread.headers.keys() - kept, key=id_of)
-    last_use = {blob: name for name in removed for blob in blob_fields(name, thread.headers[name])}
+    left: dict[bytes, Header] = {}
+    for name, header in thread.headers.items():
+        if name in kept.checkpoints:
+            left[name] = header
+        elif name in kept.ancestors:
+            wanted = kept.ancestors[name]
+            left[name] = header._replace(refs=tuple(r for r in header.refs if r.partition(US)[0] in wanted))
+    needed = {blob for name, header in left.items() for blob in blob_fields(name, header)}
+    changed = [
+        name
+        for name in sorted(thread.headers, key=id_of, reverse=True)
+        if name not in kept.checkpoints
+        and not (name in left and name in thread.ancestors and left[name].refs == thread.headers[name].refs)
+    ]
+    last_use = {blob: name for name in changed for blob in blob_fields(name, thread.headers[name])}
     by_name: dict[bytes, list[bytes]] = {}
     for blob, name in last_use.items():
         if blob not in needed:
             by_name.setdefault(name, []).append(blob)
-    # Those that a removed checkpoint names as well go with it.
+    # Those that a changed checkpoint names as well go with it.
     orphans = [Group(b"", [blob]) for blob in sorted(thread.orphans) if blob not in needed and blob not in last_use]
     return [
         *orphans,
-        *(Group(name, by_name.get(name, [])) for name in removed),
+        *(Group(name, by_name.get(name, []), left[name].refs if name in left else None) for name in changed),
         *(Group(name, []) for name in unwritten),
     ]

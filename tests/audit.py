@@ -16,8 +16,12 @@ from tests.servers import Server
 
 US = b"\x1f"
 MARK = b"\x1e"
+GS = b"\x1d"
 RECORD_VERSION = b"1"
 RUN_SECONDS = 24 * 3600
+DEADLINE_MS = 5
+"""How far apart the deadlines of a thread's keys may seem, which are one: asking for them takes a moment."""
+TRIES = 5
 
 _PART = r"(?:[^\x00-\x20%:{}\x7f]|%[0-9A-F]{2})"
 """One byte of a quoted part, or its percent form."""
@@ -30,6 +34,7 @@ _WORDS = {
     "T": _SOME,
     "US": "\x1f",
     "MARK": "\x1e",
+    "GS": "\x1d",
     "ns": _ANY,
     "id": _SOME,
     "channel": _ANY,
@@ -66,7 +71,7 @@ TABLE = (
     Row("<prefix>:{T}:checkpoints", "hash", "ns US id", "epoch", "orphans", "idle"),
     Row("<prefix>:{T}:blobs", "hash", "ns US channel US version"),
     Row("<prefix>:{T}:writes", "hash", "ns US id US task US idx"),
-    Row("<prefix>:{T}:order", "zset", "ns US id", "MARK id US ns"),
+    Row("<prefix>:{T}:order", "zset", "ns US id", "MARK id US ns", "GS ns US id"),
     Row("<prefix>:{T}:pending", "zset", "ns US id US task US idx"),
     RUN,
 )
@@ -113,6 +118,7 @@ def audit(server: Server) -> list[str]:
                 threads.setdefault(thread, {})[part.decode()] = entries
         for name, parts in threads.items():
             wrong += _check_thread(Thread(repr(name), *(parts.get(part, {}) for part in PARTS)))
+            wrong += _check_deadlines(client, name)
     return wrong
 
 
@@ -120,6 +126,25 @@ def dump(client: redis.Redis) -> dict[bytes, dict[bytes, Any]]:
     """All keys of the data model that one database holds, with their entries."""
     rows = {key: row_of(key) for key in client.scan_iter(match="*", count=1000)}
     return {key: _read(client, key, row) for key, row in rows.items() if row is not None}
+
+
+def deadlines(client: redis.Redis, thread: bytes) -> dict[str, int]:
+    """The ms until the deadline of those of a thread's keys that exist, asked for in one go; -1 is none."""
+    for _ in range(TRIES):  # a server that was interrupted between two answers is asked again
+        with client.pipeline() as pipe:
+            for part in PARTS:
+                pipe.pttl(thread + b":" + part.encode())
+            answers: list[int] = pipe.execute()
+        found = {part: ms for part, ms in zip(PARTS, answers, strict=True) if ms != -2}
+        if agree(found):
+            break
+    return found
+
+
+def agree(found: dict[str, int]) -> bool:
+    """Whether all of these keys have the same deadline, or none has one."""
+    low, high = min(found.values(), default=-1), max(found.values(), default=-1)
+    return high - low <= DEADLINE_MS and (low >= 0 or high == -1)
 
 
 def _read(client: redis.Redis, key: bytes, row: Row) -> dict[bytes, Any]:
@@ -151,7 +176,15 @@ def _check_thread(thread: Thread) -> Iterable[str]:
             yield f"{thread.name}:{part} has scores other than 0: {scored!r}"
 
 
+def _check_deadlines(client: redis.Redis, thread: bytes) -> Iterable[str]:
+    if not agree(found := deadlines(client, thread)):
+        yield f"{thread!r}: the deadlines of its keys differ: {found!r}"
+
+
 def _check_records(thread: Thread) -> Iterable[str]:
+    idle = thread.checkpoints.get(b"idle", b"0")
+    if re.fullmatch(rb"[0-9]+", idle) is None:
+        yield f"{thread.name}: its own idle time is no number of ms: {idle!r}"
     for part in ("checkpoints", "blobs", "writes"):
         for field, record in getattr(thread, part).items():
             if US in field and record[:1] != RECORD_VERSION:
@@ -160,9 +193,12 @@ def _check_records(thread: Thread) -> Iterable[str]:
 
 def _check_order(thread: Thread) -> Iterable[str]:
     fields = {field for field in thread.checkpoints if US in field}
-    members = {member for member in thread.order if not member.startswith(MARK)}
-    if fields != members:
-        yield f"{thread.name}: checkpoints and order differ in {sorted(fields ^ members)!r}"
+    members = {member for member in thread.order if not member.startswith((MARK, GS))}
+    ancestors = {member[1:] for member in thread.order if member.startswith(GS)}
+    if both := members & ancestors:
+        yield f"{thread.name}: {sorted(both)!r} are checkpoints and ancestors"
+    if fields != members | ancestors:
+        yield f"{thread.name}: checkpoints and order differ in {sorted(fields ^ (members | ancestors))!r}"
     index = {member for member in thread.order if member.startswith(MARK)}
     expected = {MARK + name + US + ns for ns, name in (f.split(US) for f in members) if ns}
     if index != expected:

@@ -5,6 +5,12 @@ local function latest(ns)
   return redis.call('ZREVRANGEBYLEX', order, '(' .. ns .. '\255', '[' .. ns, 'LIMIT', 0, 1)[1]
 end
 
+-- Ancestors are checkpoints that were removed but whose writes or values delta channels still need: their records
+-- stay, without a body, and their place in the order is GS ns US id, where no reader looks.
+local function is_ancestor(field)
+  return redis.call('ZSCORE', order, GS .. field)
+end
+
 -- Whether there are records, but the order that leads to them is gone.
 local function order_lost()
   return redis.call('EXISTS', order) == 0 and redis.call('EXISTS', checkpoints) == 1
@@ -22,4 +28,11 @@ end
 local function swapped(name)
   local at = string.find(name, US, 1, true)
   return string.sub(name, at + 1) .. US .. string.sub(name, 1, at - 1)
+end
+
+-- The checkpoint, ns US id, of any member of the order.
+local function field_of(member)
+  local first = string.sub(member, 1, 1)
+  if first == GS then return string.sub(member, 2) end
+  return first == MARK and swapped(string.sub(member, 2)) or member
 end

@@ -16,13 +16,13 @@ from redis_ckpt._keys import quote, thread_keys, unquote
 from redis_ckpt._ops import Store
 from redis_ckpt.errors import DamagedCheckpointError
 
-ANCESTORS_PAGE = 128
+ANCESTORS_PAGE = 64
 
 
 def delta_channel_history(
     store: Store, config: RunnableConfig, channels: Sequence[str]
 ) -> Flow[Mapping[str, DeltaChannelHistory]]:
-    """Walk the parents of a checkpoint. One round trip for each 128 ancestors, none for no channels."""
+    """Walk the parents of a checkpoint. One round trip for each 64 ancestors, none for no channels."""
     thread_id, ns, checkpoint_id = target_of(config)
     idle_ms = store.expiry.read(config)
     walk = _Walk(store.serde, thread_id, ns, channels)

@@ -6,23 +6,35 @@ plans again. See `policies`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeAlias
 
 from redis_ckpt import _scripts, policies
-from redis_ckpt._codec import RS, Header, decode_header
+from redis_ckpt._codec import decode_header
 from redis_ckpt._flow import Call, Flow
-from redis_ckpt._keys import NOTHING, ThreadKeys, newer_ranges, plain_range, thread_keys, unquote
+from redis_ckpt._keys import (
+    GS,
+    NOTHING,
+    RS,
+    Range,
+    ThreadKeys,
+    ancestors_range,
+    field_of_member,
+    newer_ranges,
+    plain_range,
+    thread_keys,
+    unquote,
+)
 from redis_ckpt._ops import Store
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
-HEADERS_PAGE = 250
-NAMES_A_CALL = 500  # checkpoints and blobs; their writes are not known here: `forget` itself bounds what it does
+HEADERS_PAGE = 100
+NAMES_A_CALL = 200  # checkpoints and blobs; their writes are not known here: `forget` itself bounds what it does
 MOST_TRIES = 200  # of one thread that is being written to all the time
 
-Keep: TypeAlias = "Callable[[dict[bytes, Header]], set[bytes]]"
+Keep: TypeAlias = "Callable[[policies.Thread], policies.Kept]"
 
 
 @dataclass
@@ -52,14 +64,14 @@ def remove_all_but(
     dry_run: bool = False,
     tries: int | None = None,
 ) -> Flow[Removed]:
-    """Remove all checkpoints of a thread that `keep` does not name, and the blobs and writes that nothing else needs.
+    """Remove all checkpoints of a thread that `keep` does not name, and the blobs and writes that nothing needs.
 
     Safe while the thread is being written to. What a call removed stays removed if a later one fails.
 
     Args:
         store: Where.
         thread_id: The thread.
-        keep: Names the checkpoints that stay, of the heads of all.
+        keep: Says what stays.
         thread: What was read of it already.
         is_old: Whether writes without a checkpoint go by the age of its id, beside those that are older than all.
         dry_run: Count only.
@@ -75,8 +87,9 @@ def remove_all_but(
     for _ in range(tries):
         if thread is None:
             return removed
-        kept = keep(thread.headers)
-        late = policies.late(kept, thread.strays, is_old) if is_old else policies.late(kept, thread.strays)
+        kept = keep(thread)
+        named = [*kept.checkpoints, *kept.ancestors]
+        late = policies.late(named, thread.strays, is_old) if is_old else policies.late(named, thread.strays)
         plan = policies.groups(thread, kept, late)
         if (yield from carry_out(store, thread_id, thread, plan, removed, dry_run)):
             return removed
@@ -111,11 +124,20 @@ def carry_out(
         thread.epoch, done = reply[:2]
         removed.add(*reply[2:])
         for group in islice(part, done):
-            thread.headers.pop(group.checkpoint, None)
-            thread.orphans.difference_update(group.blobs)
+            _follow(thread, group)
         at += done
         unsure = False
     return True
+
+
+def _follow(thread: policies.Thread, group: policies.Group) -> None:
+    thread.orphans.difference_update(group.blobs)
+    if group.refs is None:
+        thread.headers.pop(group.checkpoint, None)
+        thread.ancestors.discard(group.checkpoint)
+    else:
+        thread.headers[group.checkpoint] = thread.headers[group.checkpoint]._replace(refs=group.refs)
+        thread.ancestors.add(group.checkpoint)
 
 
 def _part(plan: Sequence[policies.Group], at: int) -> list[policies.Group]:
@@ -153,32 +175,44 @@ def read_thread(prefix: bytes, thread_id: str) -> Flow[policies.Thread | None]:
 
 
 class _Heads:
-    """The walk over the heads of a thread, namespace by namespace."""
+    """The walk over the heads of a thread: its ancestors and, namespace by namespace, what readers see."""
 
     def __init__(self, thread_id: str) -> None:
         self._thread_id = thread_id
-        self._after = b""
+        self._ranges: list[Range] = [ancestors_range(b""), plain_range(b"")]
         self.thread: policies.Thread | None = None
         self.epoch = b""  # at the last page
-        self.ended = False
+
+    @property
+    def ended(self) -> bool:
+        return self._ranges == [NOTHING, NOTHING]
 
     def calls(self, keys: ThreadKeys) -> list[Call]:
-        return [] if self.ended else [_scripts.headers(keys, HEADERS_PAGE, plain_range(self._after), NOTHING)]
+        return [] if self.ended else [_scripts.headers(keys, HEADERS_PAGE, *self._ranges)]
 
     def take(self, reply: list[Any]) -> None:
         page = _parse(self._thread_id, reply)
         self.epoch = page.epoch
-        self.ended = len(page.headers) < HEADERS_PAGE
-        if self.thread is None:
-            if not page.headers:
-                if page.epoch:  # there are records, but the order that leads to them is lost
-                    raise DamagedCheckpointError(self._thread_id, "", "", "the order of its checkpoints is")
-                return
-            self.thread = page
-        self._after = max(page.headers, default=b"")
-        greatest = self.thread.greatest_id
-        found = {name: header for name, header in page.headers.items() if policies.id_of(name) <= greatest}
-        self.thread.headers = found if self.thread is page else self.thread.headers | found
+        if self.thread is None and not page.headers and page.epoch:
+            # there are records, but the order that leads to them is lost
+            raise DamagedCheckpointError(self._thread_id, "", "", "the order of its checkpoints is")
+        behind = [_next(reply[5::2], is_ancestor) for is_ancestor in (True, False)]
+        self._ranges = [
+            NOTHING if after is None else range_of(after)
+            for after, range_of in zip(behind, (ancestors_range, plain_range), strict=True)
+        ]
+        if self.thread is None and page.headers:
+            self.thread = replace(page, headers={}, ancestors=set())
+        if self.thread is not None:
+            greatest = self.thread.greatest_id
+            self.thread.headers |= {n: h for n, h in page.headers.items() if policies.id_of(n) <= greatest}
+            self.thread.ancestors |= page.ancestors & self.thread.headers.keys()
+
+
+def _next(members: list[bytes], ancestors: bool) -> bytes | None:
+    """The member to go on behind, of one of the two kinds in a page; None where that kind is at its end."""
+    own = [member for member in members if member.startswith(GS) is ancestors]
+    return own[-1] if len(own) == HEADERS_PAGE else None
 
 
 class _Strays:
@@ -216,22 +250,20 @@ def _newer(prefix: bytes, thread_id: str, thread: policies.Thread) -> Flow[polic
     count = len(now.headers)
     if not now.epoch or not thread.epoch or int(now.epoch) - int(thread.epoch) != count or count >= HEADERS_PAGE:
         return None
-    now.headers = thread.headers | now.headers
+    now.headers, now.ancestors = thread.headers | now.headers, thread.ancestors
     now.strays = [name for name in thread.strays if name not in now.headers]
     return now
 
 
 def _parse(thread_id: str, reply: list[Any]) -> policies.Thread:
     epoch, orphans, idle, root_top, other_top = reply[:5]
-    found: dict[bytes, Header] = {}
-    for name, head in _pairs(reply[5:]):
+    thread = policies.Thread(epoch, max(root_top, other_top), orphans={o for o in orphans.split(RS) if o}, idle=idle)
+    for member, head in zip(reply[5::2], reply[6::2], strict=True):
+        name = field_of_member(member)
         ns, checkpoint_id = (unquote(part) for part in policies.split(name))
         if head is None:
             raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "its record is")
-        found[name] = decode_header(head, f"checkpoint {checkpoint_id!r} of thread {thread_id!r}")
-    greatest = max(root_top, other_top)
-    return policies.Thread(epoch, greatest, found, {o for o in orphans.split(RS) if o}, idle=idle)
-
-
-def _pairs(flat: list[Any]) -> Iterator[tuple[bytes, bytes | None]]:
-    return zip(flat[::2], flat[1::2], strict=True)
+        thread.headers[name] = decode_header(head, f"checkpoint {checkpoint_id!r} of thread {thread_id!r}")
+        if member.startswith(GS):
+            thread.ancestors.add(name)
+    return thread

@@ -62,5 +62,5 @@ def delete_for_runs(store: Store, run_ids: Sequence[str]) -> Flow[None]:
         threads = yield from thread_ids(store.prefix)
     gone = {quote(run_id) for run_id in runs}
     for thread_id in threads:
-        yield from remove_all_but(store, thread_id, lambda headers: policies.without_runs(headers, gone))
+        yield from remove_all_but(store, thread_id, lambda thread: policies.without_runs(thread, gone))
     # The keys stay until they expire: savers that have noted a thread there would not note it again.

@@ -45,6 +45,7 @@ class NamespaceStats:
 
     Attributes:
         checkpoints: Its checkpoints.
+        ancestors: What is left of checkpoints that were removed, for the delta channels of others.
         blobs: Its channel values.
         writes: Its pending writes, also those whose checkpoint is not there.
         oldest_id: The smallest checkpoint id; "" if there is none.
@@ -52,6 +53,7 @@ class NamespaceStats:
     """
 
     checkpoints: Held = NONE
+    ancestors: Held = NONE
     blobs: Held = NONE
     writes: Held = NONE
     oldest_id: str = ""
@@ -66,9 +68,10 @@ class ThreadStats:
         thread_id: Its id.
         namespaces: What each of its namespaces holds; "" is the root.
         checkpoints: Its checkpoints, over all namespaces.
+        ancestors: What is left of checkpoints that were removed, for the delta channels of others.
         blobs: Its channel values.
         writes: Its pending writes.
-        bytes: All three together.
+        bytes: All four together.
         oldest_id: The smallest checkpoint id over all namespaces.
         oldest_at: When that one was made; None where neither its id nor its `ts` tells.
         newest_id: The greatest.
@@ -81,6 +84,7 @@ class ThreadStats:
     thread_id: str
     namespaces: dict[str, NamespaceStats]
     checkpoints: Held
+    ancestors: Held
     blobs: Held
     writes: Held
     bytes: int
@@ -102,9 +106,10 @@ class TotalStats:
         expiring: How many of them have a deadline.
         pinned: How many are pinned.
         checkpoints: Their checkpoints.
+        ancestors: What is left of checkpoints that were removed, for the delta channels of others.
         blobs: Their channel values.
         writes: Their pending writes.
-        bytes: All three together.
+        bytes: All four together.
         oldest_at: When the oldest checkpoint was made.
         newest_at: When the newest was.
         damaged: The ids of threads that have lost records, which are not counted.
@@ -114,6 +119,7 @@ class TotalStats:
     expiring: int = 0
     pinned: int = 0
     checkpoints: Held = NONE
+    ancestors: Held = NONE
     blobs: Held = NONE
     writes: Held = NONE
     bytes: int = 0
@@ -127,23 +133,25 @@ def thread_stats(store: Store, thread_id: str) -> Flow[ThreadStats | None]:
     thread_id = thread_text(thread_id)
     keys = thread_keys(store.prefix, thread_id)
     thread = yield from read_thread(store.prefix, thread_id)
-    if thread is None or not thread.headers:
+    if thread is None or not thread.checkpoints:
         return None
     ((_, ms_to_live, *_),) = yield [_scripts.thread_info(keys, b"", 0)]
     namespaces = yield from _namespaces(keys, thread)
-    ids = sorted(thread.headers, key=policies.id_of)
+    if not namespaces:  # removed meanwhile
+        return None
+    ids = sorted(thread.checkpoints, key=policies.id_of)
     ages = Ages()
     yield from ages.ask(store, thread_id, [ids[0], ids[-1]])
-    checkpoints, blobs, writes = (
-        _sum(held) for held in zip(*((n.checkpoints, n.blobs, n.writes) for n in namespaces.values()), strict=True)
-    )
+    kinds = zip(*((n.checkpoints, n.ancestors, n.blobs, n.writes) for n in namespaces.values()), strict=True)
+    checkpoints, ancestors, blobs, writes = map(_sum, kinds)
     return ThreadStats(
         thread_id,
         namespaces,
         checkpoints,
+        ancestors,
         blobs,
         writes,
-        checkpoints.bytes + blobs.bytes + writes.bytes,
+        checkpoints.bytes + ancestors.bytes + blobs.bytes + writes.bytes,
         unquote(policies.id_of(ids[0])),
         ages.at(ids[0]),
         unquote(policies.id_of(ids[-1])),
@@ -174,6 +182,7 @@ def _added(total: TotalStats, found: ThreadStats) -> TotalStats:
         total.expiring + (found.deadline is not None),
         total.pinned + found.pinned,
         total.checkpoints.plus(found.checkpoints),
+        total.ancestors.plus(found.ancestors),
         total.blobs.plus(found.blobs),
         total.writes.plus(found.writes),
         total.bytes + found.bytes,
@@ -192,21 +201,23 @@ def _sum(parts: Iterable[Held]) -> Held:
 def _namespaces(keys: ThreadKeys, thread: policies.Thread) -> Flow[dict[str, NamespaceStats]]:
     blob_names = {blob for name, header in thread.headers.items() for blob in policies.blob_fields(name, header)}
     blobs = yield from _held(keys.blobs, blob_names | thread.orphans, _once)
-    checkpoints = yield from _held(keys.checkpoints, thread.headers, _in_order)
+    checkpoints = yield from _held(keys.checkpoints, thread.checkpoints, _in_order)
+    ancestors = yield from _held(keys.checkpoints, thread.ancestors, _as_ancestor)
     writes = yield from _writes(keys)
     ids: dict[bytes, list[bytes]] = {}
-    for name in thread.headers:
+    for name in thread.checkpoints:
         ns, checkpoint_id = policies.split(name)
         ids.setdefault(ns, []).append(checkpoint_id)
     return {
         unquote(ns): NamespaceStats(
             checkpoints.get(ns, NONE),
+            ancestors.get(ns, NONE),
             blobs.get(ns, NONE),
             writes.get(ns, NONE),
             unquote(min(ids.get(ns, [b""]))),
             unquote(max(ids.get(ns, [b""]))),
         )
-        for ns in sorted({*checkpoints, *blobs, *writes})
+        for ns in sorted({*checkpoints, *ancestors, *blobs, *writes})
     }
 
 
@@ -223,6 +234,10 @@ def _twice(name: bytes) -> int:
 
 def _in_order(name: bytes) -> int:
     return 2 * len(name) if name.startswith(US) else 3 * len(name) + 1
+
+
+def _as_ancestor(name: bytes) -> int:
+    return 2 * len(name) + 1
 
 
 def _held(key: bytes, names: Collection[bytes], size_of: Callable[[bytes], int]) -> Flow[dict[bytes, Held]]:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from redis_ckpt import _scripts, policies
-from redis_ckpt._codec import Header
 from redis_ckpt._expiry import count_of, seconds_of
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import thread_keys
@@ -45,6 +44,9 @@ class SweepReport:
     missing: tuple[str, ...] = ()
     failures: Mapping[str, CheckpointerError] = field(default_factory=dict)
     dry_run: bool = False
+
+
+WRITES_STAY = timedelta(hours=1)  # of a thread without a checkpoint: the first of a run may come before it
 
 
 class Limits(NamedTuple):
@@ -158,23 +160,23 @@ class Sweep:
     def _ask(self, ages: Ages, thread_id: str, thread: policies.Thread) -> Flow[None]:
         """Read the times that will be wanted and that ids do not tell."""
         if self._limits.before is not None:
-            yield from ages.ask(self._store, thread_id, thread.headers)
+            yield from ages.ask(self._store, thread_id, thread.checkpoints)
         elif self._limits.idle_before is not None:
-            yield from ages.ask(self._store, thread_id, _heads(thread.headers))
+            yield from ages.ask(self._store, thread_id, _heads(thread.checkpoints))
 
     def _is_idle(self, thread: policies.Thread, ages: Ages) -> bool:
         """Whether the thread goes as a whole: not if it has an idle time of its own, or is pinned."""
         limit = self._limits.idle_before
-        if limit is None or not thread.headers or thread.idle:
+        if limit is None or not thread.checkpoints or thread.idle:
             return False
-        heads = [ages.at(name) for name in _heads(thread.headers)]
+        heads = [ages.at(name) for name in _heads(thread.checkpoints)]
         early = [at for at in map(ages.at, thread.strays) if at is not None]  # writes of what is still to come
         return all(at is not None and at < limit for at in [*heads, *early])
 
     def _drop(self, thread_id: str, thread: policies.Thread) -> Flow[bool]:
         """Remove a whole thread at once; False if it has changed."""
         gone, keys = Removed(), thread_keys(self._store.prefix, thread_id)
-        epoch, plan = thread.epoch, policies.groups(thread, set(), thread.strays)
+        epoch, plan = thread.epoch, policies.groups(thread, policies.Kept(set(), {}), thread.strays)
         counted = yield from carry_out(self._store, thread_id, thread, plan, gone, dry_run=True)
         if counted and not self._dry_run:
             replies = yield [_scripts.drop(keys, epoch, thread.idle)]
@@ -186,14 +188,15 @@ class Sweep:
 
     def _shorten(self, thread_id: str, thread: policies.Thread, ages: Ages) -> Flow[None]:
         limits = self._limits
-        # Of a thread that has nothing but writes these are all that can be idle.
-        writes_before = limits.before if limits.before or thread.headers else limits.idle_before
+        # Writes of a living thread may come before their checkpoint, and so may the first of a new one.
+        early = None if thread.headers else limits.before or limits.idle_before
+        writes_before = early and min(early, datetime.now(timezone.utc) - WRITES_STAY)
 
         def is_older(limit: datetime | None) -> Callable[[bytes], bool]:
             return lambda name: limit is not None and (at := ages.at(name)) is not None and at < limit
 
-        def keep(headers: dict[bytes, Header]) -> set[bytes]:
-            return policies.retained(headers, limits.keep_last, is_older(limits.before))
+        def keep(thread: policies.Thread) -> policies.Kept:
+            return policies.retained(thread, limits.keep_last, is_older(limits.before))
 
         old, dry = is_older(writes_before), self._dry_run
         gone = yield from remove_all_but(self._store, thread_id, keep, thread=thread, is_old=old, dry_run=dry)

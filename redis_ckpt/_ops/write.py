@@ -20,7 +20,9 @@ from redis_ckpt._config import Target, target_of
 from redis_ckpt._flow import Call, Flow
 from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys
 from redis_ckpt._ops import Store
-from redis_ckpt.errors import DamagedCheckpointError
+from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
+
+ORDER_LOST, PARENT_REMOVED = 0, -1  # what `put` answers in place of a count
 
 
 class RecentRuns:
@@ -88,8 +90,14 @@ def put(
             channel = encoded.others[ref]
             blobs[ref] = _codec.encode_blob(store.serde, channel, values[channel])
         replies = yield [call()]
-    if replies[-1] == 0:
+    if replies[-1] == ORDER_LOST:
         raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
+    if replies[-1] == PARENT_REMOVED:
+        raise CheckpointerError(
+            f"the parent of checkpoint {target.checkpoint_id!r} of thread {thread_id!r}, namespace {ns!r}, was removed "
+            "meanwhile, and its delta channels would be rebuilt from that one's writes. Nothing was written: begin the "
+            "run again, from a checkpoint that is there."
+        )
     return Stored(target, replies[-1])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,13 +29,25 @@ def head(
     )
 
 
+def thread(headers: dict[bytes, Header], ancestors: set[bytes] | None = None, **rest: Any) -> policies.Thread:
+    return policies.Thread(b"1", b"", dict(headers), ancestors or set(), **rest)
+
+
+def keep_latest(headers: dict[bytes, Header]) -> policies.Kept:
+    return policies.keep_latest(thread(headers))
+
+
+def only(*names: bytes) -> policies.Kept:
+    return policies.Kept(set(names), {})
+
+
 def test_the_newest_of_each_namespace_stays() -> None:
     headers = {name("1"): head(), name("2"): head("1"), name("1", "sub"): head(), name("3", "sub"): head("1")}
-    assert policies.keep_latest(headers) == {name("2"), name("3", "sub")}
+    assert keep_latest(headers) == only(name("2"), name("3", "sub"))
 
 
 def test_the_greatest_id_stays_whoever_came_last() -> None:
-    assert policies.keep_latest({name("9"): head(), name("10"): head(), name("2"): head()}) == {name("9")}
+    assert keep_latest({name("9"): head(), name("10"): head(), name("2"): head()}) == only(name("9"))
 
 
 def test_a_delta_channel_keeps_its_ancestors_down_to_its_value() -> None:
@@ -43,12 +57,12 @@ def test_a_delta_channel_keeps_its_ancestors_down_to_its_value() -> None:
         name("3"): head("2", deltas="log"),
         name("4"): head("3", deltas="log"),
     }
-    assert policies.keep_latest(headers) == {name("2"), name("3"), name("4")}
+    assert keep_latest(headers) == policies.Kept({name("4")}, {name("3"): set(), name("2"): {b"log"}})
 
 
 def test_a_delta_channel_whose_value_still_stands_needs_no_ancestors() -> None:
     headers = {name("1"): head(refs="log"), name("2"): head("1", refs="log", deltas="log")}
-    assert policies.keep_latest(headers) == {name("2")}
+    assert keep_latest(headers) == only(name("2"))
 
 
 def test_each_delta_channel_is_followed_to_its_own_value() -> None:
@@ -57,12 +71,12 @@ def test_each_delta_channel_is_followed_to_its_own_value() -> None:
         name("2"): head("1", refs="a", deltas="b"),
         name("3"): head("2", deltas="a b"),
     }
-    assert policies.keep_latest(headers) == set(headers)
+    assert keep_latest(headers) == policies.Kept({name("3")}, {name("2"): {b"a"}, name("1"): {b"b"}})
 
 
 def test_a_delta_channel_without_any_value_keeps_the_chain_to_its_root() -> None:
     headers = {name("1"): head(), name("2"): head("1", deltas="log"), name("3"): head("2", deltas="log")}
-    assert policies.keep_latest(headers) == set(headers)
+    assert keep_latest(headers) == policies.Kept({name("3")}, {name("2"): set(), name("1"): set()})
 
 
 def test_another_branch_does_not_stay_for_a_delta_channel() -> None:
@@ -71,13 +85,13 @@ def test_another_branch_does_not_stay_for_a_delta_channel() -> None:
         name("2"): head("1", deltas="log"),
         name("3"): head("1", deltas="log"),
     }
-    assert policies.keep_latest(headers) == {name("1"), name("3")}
+    assert keep_latest(headers) == policies.Kept({name("3")}, {name("1"): {b"log"}})
 
 
 def test_a_parent_chain_that_bites_its_tail_ends() -> None:
     headers = {name("1"): head("2", deltas="x"), name("2"): head("1", deltas="x"), name("3"): head("3", deltas="x")}
-    assert policies.keep_latest(headers) == {name("3")}
-    assert policies.with_ancestors(headers, {name("2")}) == {name("1"), name("2")}
+    assert keep_latest(headers) == only(name("3"))
+    assert policies.with_ancestors(headers, {name("2")}) == policies.Kept({name("2")}, {name("1"): set()})
 
 
 def test_the_namespace_of_a_call_goes_with_the_root_that_started_it() -> None:
@@ -88,51 +102,80 @@ def test_the_namespace_of_a_call_goes_with_the_root_that_started_it() -> None:
         name("25", "agent%3Anew"): head(root="2"),
         name("15", "memory"): head(root="1"),
     }
-    assert policies.keep_latest(headers) == {name("2"), name("25", "agent%3Anew"), name("15", "memory")}
+    assert keep_latest(headers) == only(name("2"), name("25", "agent%3Anew"), name("15", "memory"))
 
 
 def test_a_call_whose_root_is_not_saved_stays() -> None:
     headers = {name("1"): head(), name("15", "agent%3Ax"): head(root="12"), name("16", "tool%3Ay"): head()}
-    assert policies.keep_latest(headers) == set(headers)
+    assert keep_latest(headers) == only(*headers)
 
 
 def test_runs_are_told_by_the_header() -> None:
     headers = {name("1"): head(run="a"), name("2"): head(run="b"), name("3", "s"): head(run="a"), name("4"): head()}
-    assert policies.without_runs(headers, {b"a", b"zz"}) == {name("2"), name("4")}
+    assert policies.without_runs(thread(headers), {b"a", b"zz"}) == only(name("2"), name("4"))
 
 
-def test_a_blob_goes_with_the_last_checkpoint_that_refers_to_it() -> None:
-    thread = policies.Thread(b"1", b"3", {name("1"): head(refs="a b"), name("2"): head(refs="a"), name("3"): head()})
-    assert policies.groups(thread, {name("3")}) == [
-        policies.Group(name("1"), [b"\x1fb\x1f1"]),
-        policies.Group(name("2"), [b"\x1fa\x1f1"]),
+def test_ancestors_go_with_their_run_and_with_those_that_needed_them() -> None:
+    headers = {
+        name("1"): head(refs="log", run="a"),
+        name("2"): head("1", deltas="log", run="b"),
+        name("3"): head("2", deltas="log", run="c"),
+    }
+    now = thread(headers, {name("1"), name("2")})
+    assert policies.without_runs(now, {b"x"}) == policies.Kept({name("3")}, {name("2"): set(), name("1"): {b"log"}})
+    assert policies.without_runs(now, {b"a"}) == policies.Kept({name("3")}, {name("2"): set()})
+    assert policies.without_runs(now, {b"b"}) == only(name("3"))
+    assert policies.without_runs(now, {b"c"}) == only()
+
+
+def test_the_newest_goes_first_and_a_blob_with_the_last_checkpoint_that_refers_to_it() -> None:
+    now = thread({name("1"): head(refs="a b"), name("2"): head(refs="a c"), name("3"): head()})
+    assert policies.groups(now, only(name("3"))) == [
+        policies.Group(name("2"), [b"\x1fc\x1f1"]),
+        policies.Group(name("1"), [b"\x1fa\x1f1", b"\x1fb\x1f1"]),
+    ]
+
+
+def test_an_ancestor_keeps_only_the_values_that_are_needed_of_it() -> None:
+    now = thread({name("1"): head(refs="log big"), name("2"): head("1", refs="big", version="2", deltas="log")})
+    kept = policies.keep_latest(now)
+    (group,) = policies.groups(now, kept)
+    assert group == policies.Group(name("1"), [b"\x1fbig\x1f1"], (b"log\x1f1",))
+    after = thread({**now.headers, name("1"): head(refs="log")}, {name("1")})
+    assert policies.groups(after, policies.keep_latest(after)) == []
+
+
+def test_an_ancestor_that_is_no_longer_needed_goes() -> None:
+    headers = {name("1"): head(refs="log"), name("2"): head("1", deltas="log"), name("3"): head("2", refs="log")}
+    now = thread(headers, {name("1")})
+    assert policies.groups(now, policies.keep_latest(now)) == [
+        policies.Group(name("2"), []),
+        policies.Group(name("1"), [] if headers[name("1")].refs == headers[name("3")].refs else [b"\x1flog\x1f1"]),
     ]
 
 
 def test_nothing_to_remove_is_no_group() -> None:
-    thread = policies.Thread(b"1", b"1", {name("1"): head(refs="a")})
-    assert policies.groups(thread, {name("1")}) == []
+    assert policies.groups(thread({name("1"): head(refs="a")}), only(name("1"))) == []
 
 
 def test_orphans_go_unless_something_that_stays_refers_to_them() -> None:
-    orphans = {b"\x1fa\x1f1", b"\x1fold\x1f1"}
-    thread = policies.Thread(b"1", b"1", {name("1"): head(refs="a")}, orphans)
-    assert policies.groups(thread, {name("1")}) == [policies.Group(b"", [b"\x1fold\x1f1"])]
+    now = thread({name("1"): head(refs="a")}, orphans={b"\x1fa\x1f1", b"\x1fold\x1f1"})
+    assert policies.groups(now, only(name("1"))) == [policies.Group(b"", [b"\x1fold\x1f1"])]
 
 
 def test_the_newest_of_each_namespace_stay_as_many_as_are_wanted() -> None:
     headers = {name(str(n), ns): head() for n in range(1, 6) for ns in ("", "s")} | {name("1", "x"): head()}
     kept = {name("4"), name("5"), name("4", "s"), name("5", "s"), name("1", "x")}
-    assert policies.retained(headers, 2) == kept
-    assert policies.retained(headers, 9) == policies.retained(headers) == set(headers)
+    assert policies.retained(thread(headers), 2).checkpoints == kept
+    assert policies.retained(thread(headers), 9) == policies.retained(thread(headers)) == only(*headers)
 
 
 def test_old_ones_go_but_never_the_newest_of_a_namespace() -> None:
     headers = {name(str(n), ns): head() for n in range(1, 5) for ns in ("", "s")} | {name("1", "x"): head()}
     old = {name("1"), name("2"), *(name(str(n), "s") for n in range(1, 5)), name("1", "x")}
     kept = {name("3"), name("4"), name("4", "s"), name("1", "x")}
-    assert policies.retained(headers, is_old=old.__contains__) == kept
-    assert policies.retained(headers, 1, old.__contains__) == kept - {name("3")}
+    assert policies.retained(thread(headers), is_old=old.__contains__) == only(*kept)
+    assert policies.retained(thread(headers), 1, old.__contains__) == only(*kept - {name("3")})
 
 
 def test_each_root_checkpoint_that_stays_keeps_the_calls_that_it_started() -> None:
@@ -142,14 +185,14 @@ def test_each_root_checkpoint_that_stays_keeps_the_calls_that_it_started() -> No
         name("36", "call%3A3"): head(root="3"),
     }
     kept = {name("3"), name("4"), name("35", "call%3A3"), name("36", "call%3A3"), name("45", "call%3A4")}
-    assert policies.retained(headers, 2) == kept
-    assert policies.retained(headers, 1) == {name("4"), name("45", "call%3A4")}
+    assert policies.retained(thread(headers), 2) == only(*kept)
+    assert policies.retained(thread(headers), 1) == only(name("4"), name("45", "call%3A4"))
 
 
 def test_a_call_goes_whose_root_is_gone_already() -> None:
     """A removal that died on the way has left it: its root is older than every one that is there."""
     headers = {name("5"): head(), name("25", "a%3Ax"): head(root="2"), name("65", "a%3Ay"): head(root="6")}
-    assert policies.retained(headers) == {name("5"), name("65", "a%3Ay")}
+    assert policies.retained(thread(headers)) == only(name("5"), name("65", "a%3Ay"))
 
 
 def test_writes_without_a_checkpoint_are_late_if_they_are_older_than_all_that_stays_or_old() -> None:
@@ -160,43 +203,74 @@ def test_writes_without_a_checkpoint_are_late_if_they_are_older_than_all_that_st
 
 
 def test_writes_without_a_checkpoint_go_last() -> None:
-    thread = policies.Thread(b"1", b"2", {name("1"): head(), name("2"): head()})
-    assert policies.groups(thread, {name("2")}, [name("0")]) == [
+    now = thread({name("1"): head(), name("2"): head()})
+    assert policies.groups(now, only(name("2")), [name("0")]) == [
         policies.Group(name("1"), []),
         policies.Group(name("0"), []),
     ]
 
 
-HEADERS = st.dictionaries(
-    st.tuples(st.integers(1, 60).map(lambda n: f"{n:03}"), st.sampled_from(["", "s"])).map(lambda t: name(*t)),
-    st.builds(
-        lambda refs, version: head(refs=" ".join(sorted(refs)), version=str(version)),
-        st.sets(st.sampled_from("abcd")),
-        st.integers(1, 3),
-    ),
-    max_size=40,
-)
+def chain(drawn: list[tuple[set[str], set[str], int, str]]) -> dict[bytes, Header]:
+    """A thread of two namespaces: each checkpoint has one before it as its parent, or none."""
+    made: dict[str, list[str]] = {"": [], "s": []}
+    headers = {}
+    for n, (refs, deltas, back, ns) in enumerate(drawn):
+        parent = made[ns][-back] if 0 < back <= len(made[ns]) else ""
+        headers[name(f"{n:03}", ns)] = head(
+            parent, " ".join(sorted(refs)), " ".join(sorted(deltas - refs)), version=str(n % 4)
+        )
+        made[ns].append(f"{n:03}")
+    return headers
 
 
+NAMES = st.sets(st.sampled_from("abcd"))
+HEADERS = st.lists(st.tuples(NAMES, NAMES, st.integers(0, 3), st.sampled_from(["", "s"])), max_size=25).map(chain)
 ORPHANS = st.sets(
     st.builds(lambda c, v: b"\x1f%b\x1f%d" % (c.encode(), v), st.sampled_from("abcxyz"), st.integers(1, 3))
 )
+
+
+def follow(headers: dict[bytes, Header], ancestors: set[bytes], group: policies.Group) -> None:
+    if group.refs is not None:
+        headers[group.checkpoint] = headers[group.checkpoint]._replace(refs=group.refs)
+        ancestors.add(group.checkpoint)
+    elif group.checkpoint:
+        del headers[group.checkpoint]
+        ancestors.discard(group.checkpoint)
+
+
+def seeds(headers: dict[bytes, Header], start: bytes) -> dict[bytes, list[bytes]]:
+    """For each delta channel of a checkpoint the way to its value: what its value is rebuilt from."""
+    found = {}
+    for channel in set(headers[start].deltas) - set(policies.channels(headers[start])):
+        way, at = [], start
+        while (at := b"%b\x1f%b" % (policies.split(start)[0], headers[at].parent)) in headers:
+            way.append(at)
+            if channel in policies.channels(headers[at]):
+                break
+        found[channel] = way
+    return found
 
 
 @given(HEADERS, ORPHANS, st.data())
 def test_after_any_group_no_blob_that_something_needs_is_gone_and_none_is_left_over(
     headers: dict[bytes, Header], orphans: set[bytes], data: st.DataObject
 ) -> None:
-    kept = data.draw(st.sets(st.sampled_from(sorted(headers)))) if headers else set()
+    picked = data.draw(st.sets(st.sampled_from(sorted(headers)))) if headers else set()
+    kept = policies.with_ancestors(headers, picked)
     stored = {blob for n, h in headers.items() for blob in policies.blob_fields(n, h)} | orphans
-    orphaned = set(orphans)
-    left = dict(headers)
-    for group in policies.groups(policies.Thread(b"1", b"", dict(headers), set(orphans)), kept):
-        if group.checkpoint:
-            del left[group.checkpoint]
+    ways = {n: seeds(headers, n) for n in headers}
+    orphaned, left, ancestors = set(orphans), dict(headers), set[bytes]()
+    for group in policies.groups(thread(headers, orphans=set(orphans)), kept):
+        follow(left, ancestors, group)
         stored -= set(group.blobs)
         orphaned -= set(group.blobs)
         needed = {blob for n, h in left.items() for blob in policies.blob_fields(n, h)}
         assert needed <= stored <= needed | orphaned
-    assert set(left) == kept
-    assert stored == {blob for n in kept for blob in policies.blob_fields(n, headers[n])}
+        # What readers see is whole between any two groups: each delta channel finds the way that it had.
+        for n in left.keys() - ancestors:
+            assert seeds(left, n) == ways[n]
+    assert left.keys() - ancestors == picked
+    assert ancestors == set(kept.ancestors)
+    assert stored == {blob for n, h in left.items() for blob in policies.blob_fields(n, h)}
+    assert policies.groups(thread(left, ancestors), policies.with_ancestors(left, picked)) == []

@@ -7,15 +7,16 @@
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
 -- ARGV[1]  idle       ms from this read until the thread expires, if that is later than now; nothing = reads do not count
 -- ARGV[2]  ns         the namespace, quoted
--- ARGV[3]  id         the target whose ancestors are meant (quoted; nothing = the latest), or the next ancestor
--- ARGV[4]  first      1 = id is the target, whose own writes do not count; 0 = id is the next ancestor
+-- ARGV[3]  target     the checkpoint whose ancestors are meant, quoted; nothing = the latest
+-- ARGV[4]  at         the ancestor to go on from, quoted; nothing = begin with the target's parent
 -- ARGV[5]  most       ancestors a page; a page also ends behind 500 writes
 -- ARGV[6..]           the channels to look for, quoted
 --
--- Returns  next (the ancestor to go on from, nothing at the end), intact, then for each ancestor: id, s, and
+-- Returns  target, next (the ancestor to go on from, nothing at the end), intact, then for each ancestor: id, s, and
 --          s times channel, blob of a value found here (false where it is gone), w, and w times name, record of a
 --          write to one of the channels. A record of another format alone, for the client to refuse.
---          The id of a checkpoint and -1 alone if its record is lost. false if the target is not there
+--          The id of a checkpoint, nothing and -1 if its record is lost. false if readers do not see the target: while
+--          they do, all its ancestors are there
 -- Cost     O(a log n + w) in the ancestors and writes of the page
 -- Caller   redis_ckpt/_scripts.py: history
 --- @include lib/keys
@@ -24,7 +25,7 @@
 --- @include lib/deadline
 --- @include lib/header
 --- @include lib/writes_of
-local idle, ns, id, first, most = ARGV[1], ARGV[2] .. US, ARGV[3], ARGV[4] == '1', tonumber(ARGV[5])
+local idle, ns, target, at, most = ARGV[1], ARGV[2] .. US, ARGV[3], ARGV[4], tonumber(ARGV[5])
 local MOST_WRITES = 500
 
 local wanted, left = {}, 0
@@ -33,30 +34,29 @@ for i = 6, #ARGV do
   left = left + 1
 end
 
-if first then
-  local field = ns .. id
-  if id == '' then
-    field = latest(ns)
-  end
-  local record = field and redis.call('HGET', checkpoints, field)
-  if record and is_ancestor(field) then return false end
-  if not record then
-    local lost = field and redis.call('ZSCORE', order, field) or order_lost()
-    return lost and {id, -1} or false
-  end
-  id = header(record)
-  if not id then return {record} end
+local field = target == '' and latest(ns) or ns .. target
+local record = redis.call('HGET', checkpoints, field)
+if record and is_ancestor(field) then return false end
+if not record then
+  return (redis.call('ZSCORE', order, field) or order_lost()) and {target, '', -1} or false
+end
+target = string.sub(field, #ns + 1)
+local id = header(record)
+if not id then return {record} end
+if at == '' then
   seen(idle)
+else
+  id = at
 end
 
-local reply, met, looked_at = {'', writes_intact()}, {}, 0
+local reply, met, looked_at = {target, '', writes_intact()}, {}, 0
 while id ~= '' and left > 0 and most > 0 and looked_at < MOST_WRITES and not met[id] do
   met[id] = true
   most = most - 1
-  local field = ns .. id
-  local record = redis.call('HGET', checkpoints, field)
+  field = ns .. id
+  record = redis.call('HGET', checkpoints, field)
   if not record then
-    if redis.call('ZSCORE', order, field) then return {id, -1} end
+    if redis.call('ZSCORE', order, field) then return {id, '', -1} end
     id = ''
     break
   end
@@ -100,6 +100,6 @@ while id ~= '' and left > 0 and most > 0 and looked_at < MOST_WRITES and not met
   id = parent
 end
 if left > 0 and not met[id] then
-  reply[1] = id
+  reply[2] = id
 end
 return reply

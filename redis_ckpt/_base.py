@@ -27,9 +27,9 @@ from redis_ckpt import _scripts, _versions
 from redis_ckpt._expiry import TTL, Expiry, count_of
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import check_prefix
-from redis_ckpt._ops import Store, copying, history, listing, read, remove, write
+from redis_ckpt._ops import HandedOut, Store, copying, history, listing, read, remove, write
 from redis_ckpt._ops.listing import Pages
-from redis_ckpt._ops.retain import put_and_retain
+from redis_ckpt._ops.retain import Retention, put_and_retain
 from redis_ckpt._source import Source
 from redis_ckpt._upkeep import Upkeep
 
@@ -52,8 +52,10 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         super().__init__(serde=serde)
         self._prefix = check_prefix(prefix)
         self._expiry = Expiry.of(ttl, refresh_on_read)
-        self._keep_last = count_of(keep_last, "keep_last")
+        most = count_of(keep_last, "keep_last")
+        self._retention = None if most is None else Retention(most)
         self._runs = write.RecentRuns()
+        self._handed_out = HandedOut()
         self._connect(Source(redis_url, redis_client, connection_args).sorted_out())
 
     @classmethod
@@ -68,7 +70,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
     @property
     def _store(self) -> Store:
         # with the serialiser of this clone: `with_allowlist` changes it
-        return Store(self._prefix, self.serde, self._expiry)
+        return Store(self._prefix, self.serde, self._expiry, self._handed_out)
 
     # The flows: what each operation is, for both colours.
 
@@ -80,7 +82,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> Flow[RunnableConfig]:
         put = write.put(self._store, self._runs, config, checkpoint, metadata, new_versions)
-        return put_and_retain(self._store, self._keep_last, put)
+        return put_and_retain(self._store, self._retention, put)
 
     def _list_pages(
         self,
@@ -176,6 +178,8 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
 
         Raises:
             DamagedCheckpointError: A value or write on the way is gone.
+            CheckpointerError: This saver has handed the checkpoint out, and it was removed since. One that nobody
+                knows has an empty history.
 
         Cost: 1 round trip for each 64 ancestors, walked on the server.
         Source: `BaseCheckpointSaver.get_delta_channel_history`.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -35,8 +36,10 @@ def seconds_of(value: Any, what: str, *, zero: bool = False) -> float:
 
 def idle_ms_of(value: Any, what: str) -> int:
     """An idle time in whole milliseconds, rounded up: see `seconds_of`."""
-    # rounded to a nanosecond first: 2.007 * 1000 is a little more than 2007
-    return max(1, math.ceil(round(seconds_of(value, what) * 1000, 6)))
+    seconds = seconds_of(value, what)
+    if isinstance(value, timedelta):
+        return -(-value // timedelta(milliseconds=1))
+    return math.ceil(Decimal(str(seconds)) * 1000)  # the float 2.007 * 1000 is a little more than 2007
 
 
 def count_of(value: Any, what: str) -> int | None:

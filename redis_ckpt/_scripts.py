@@ -132,14 +132,14 @@ def list_page(
 def history(
     keys: ThreadKeys,
     ns: bytes,
-    checkpoint_id: bytes,
-    first: bool,
+    target: bytes,
+    at: bytes,
     most: int,
     channels: Iterable[bytes],
     idle_ms: int | None = None,
 ) -> Call:
-    """Reply: None, or [next, intact, then the ancestors]."""
-    return _call("history", keys, _seen(idle_ms), ns, checkpoint_id, int(first), most, *channels)
+    """Reply: None, or [target, next, intact, then the ancestors]."""
+    return _call("history", keys, _seen(idle_ms), ns, target, at, most, *channels)
 
 
 def headers(keys: ThreadKeys, most: int, first: Range, more: Range = NOTHING) -> Call:

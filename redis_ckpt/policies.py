@@ -6,6 +6,7 @@ has moved. So a plan never has to guess what may come.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -88,7 +89,9 @@ def _never(_: bytes) -> bool:
 def retained(thread: Thread, most: int | None = None, is_old: Callable[[bytes], bool] = _never) -> Kept:
     """Of each namespace the newest `most` checkpoints that are not old, and what they need.
 
-    The newest of a namespace stays however old it is. The namespace of a subgraph *call* (its name has a colon)
+    The newest of a namespace stays however old it is. A subgraph with a memory of its own (no colon in its name) also
+    keeps what it remembered at each root checkpoint that stays, but for the newest: whoever goes back there looks for
+    the newest of the memory below it. The namespace of a subgraph *call* (its name has a colon)
     goes with the root checkpoint that started the call: once that one is saved and does not stay, or would be
     older than every root checkpoint that stays, no resume can lead there any more.
 
@@ -105,12 +108,22 @@ def retained(thread: Thread, most: int | None = None, is_old: Callable[[bytes], 
         ns: {names[0]}.union(name for name in names[1:most] if not is_old(name)) for ns, names in by_namespace.items()
     }
     roots = stay.get(b"", set())
+    for ns, names in by_namespace.items():
+        if ns and COLON not in ns:
+            stay[ns] |= _remembered(names, roots)
     oldest = min(map(id_of, roots), default=b"")
     kept: set[bytes] = set()
     for ns, names in by_namespace.items():
         if COLON not in ns or not _is_over(checkpoints[names[0]].root, thread.headers, roots, oldest):
             kept |= stay[ns]
     return with_ancestors(thread.headers, kept)
+
+
+def _remembered(names: list[bytes], roots: set[bytes]) -> set[bytes]:
+    """For each root checkpoint but the newest the newest of a namespace (newest first) that is older than it."""
+    ids = [id_of(name) for name in reversed(names)]
+    found = (bisect_left(ids, id_of(root)) for root in sorted(roots)[:-1])
+    return {names[-at] for at in found if at > 0}
 
 
 def _is_over(root: bytes, headers: Mapping[bytes, Header], roots: set[bytes], oldest: bytes) -> bool:

@@ -10,11 +10,11 @@ from langgraph.checkpoint.base import DeltaChannelHistory
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from redis_ckpt import _codec, _scripts
-from redis_ckpt._config import target_of
+from redis_ckpt._config import Target, target_of
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import quote, thread_keys, unquote
 from redis_ckpt._ops import Store
-from redis_ckpt.errors import DamagedCheckpointError
+from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 ANCESTORS_PAGE = 64
 
@@ -26,15 +26,27 @@ def delta_channel_history(
     thread_id, ns, checkpoint_id = target_of(config)
     idle_ms = store.expiry.read(config)
     walk = _Walk(store.serde, thread_id, ns, channels)
-    keys, at, first = thread_keys(store.prefix, thread_id), quote(checkpoint_id), True
-    while first or (at and walk.wanted):
-        if not channels:
-            break
+    keys, target, at = thread_keys(store.prefix, thread_id), quote(checkpoint_id), b""
+    while channels:
         wanted = [quote(channel) for channel in walk.wanted]
-        replies = yield [_scripts.history(keys, quote(ns), at, first, ANCESTORS_PAGE, wanted, idle_ms)]
-        at = b"" if replies[0] is None else walk.take(replies[0])
-        first = False
+        (reply,) = yield [_scripts.history(keys, quote(ns), target, at, ANCESTORS_PAGE, wanted, idle_ms)]
+        if reply is None:
+            # An id that nobody knows has no history. Of one that was there, an empty one would be a wrong state.
+            if at or store.handed_out.has(Target(thread_id, ns, checkpoint_id)):
+                raise _removed(thread_id, ns, unquote(target))
+            break
+        target = reply[0]
+        at = walk.take(reply)
+        if not (at and walk.wanted):
+            break
     return walk.result()
+
+
+def _removed(thread_id: str, ns: str, checkpoint_id: str) -> CheckpointerError:
+    return CheckpointerError(
+        f"checkpoint {checkpoint_id!r} of thread {thread_id!r}, namespace {ns!r}, was removed since it was read "
+        "(pruned, deleted or expired), so its delta channels cannot be rebuilt any more: read the thread again."
+    )
 
 
 class _Walk:
@@ -51,10 +63,10 @@ class _Walk:
         """Take a page of ancestors; answers the ancestor to go on from, b"" at the end."""
         if len(reply) == 1:  # a record of another format
             _codec.check_format(reply[0], f"a checkpoint of thread {self._thread_id!r}")
-        following, intact = reply[:2]
+        named, following, intact = reply[:3]
         if intact < 0:
-            raise self._damaged(following, "its record is")
-        at = 2
+            raise self._damaged(named, "its record is")
+        at = 3
         while at < len(reply):
             ancestor, seeds = reply[at : at + 2]
             at += 2

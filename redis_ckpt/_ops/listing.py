@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from redis_ckpt import _scripts
 from redis_ckpt._codec import decode_header, same
@@ -129,11 +128,9 @@ def _blobs_of(field: bytes, record: bytes | None, blobs: Mapping[bytes, bytes | 
     return [blobs.get(ns + ref) for ref in decode_header(record).refs]
 
 
-def _finish_all(
-    serde: SerializerProtocol, reads: list[Read], sends: list[list[Any] | None]
-) -> Iterator[CheckpointTuple]:
+def _finish_all(store: Store, reads: list[Read], sends: list[list[Any] | None]) -> Iterator[CheckpointTuple]:
     for read, each in zip(reads, sends, strict=True):
-        yield finished(serde, read, each)
+        yield finished(store, read, each)
 
 
 class _Whole:
@@ -152,7 +149,7 @@ class _Whole:
             self._left -= len(page)
         reads = [read_record(self._store.serde, self._lane.thread_id, stored) for stored in page]
         sends = yield from sends_of_parents(self._store, reads)
-        return _finish_all(self._store.serde, reads, sends)
+        return _finish_all(self._store, reads, sends)
 
 
 class _Matches:
@@ -192,7 +189,7 @@ class _Matches:
                 self._left -= len(reads)
             if reads:
                 sends = yield from sends_of_parents(self._store, reads)
-                return _finish_all(self._store.serde, reads, sends)
+                return _finish_all(self._store, reads, sends)
         return None
 
     def _next_matches(self) -> Flow[list[Read]]:

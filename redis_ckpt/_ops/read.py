@@ -53,7 +53,7 @@ def get_tuple(store: Store, config: RunnableConfig) -> Flow[CheckpointTuple | No
         return None
     read = read_record(store.serde, target.thread_id, stored[0])
     sends = yield from sends_of_parents(store, [read])
-    return finished(store.serde, read, sends[0])
+    return finished(store, read, sends[0])
 
 
 def fetch(prefix: bytes, targets: Sequence[Target], idle_ms: int | None = None) -> Flow[list[Stored | None]]:
@@ -110,12 +110,13 @@ def sends_of_parents(store: Store, reads: Sequence[Read]) -> Flow[list[list[Any]
     return [sends.get(read.target) for read in reads]
 
 
-def finished(serde: SerializerProtocol, read: Read, sends: list[Any] | None) -> CheckpointTuple:
+def finished(store: Store, read: Read, sends: list[Any] | None) -> CheckpointTuple:
     """The whole tuple.
 
     Raises:
         DamagedCheckpointError: Values are gone.
     """
+    serde = store.serde
     (thread_id, ns, checkpoint_id), stored, (header, checkpoint, metadata) = read
     values: dict[str, Any] = {}
     lost: list[str] = []
@@ -135,6 +136,8 @@ def finished(serde: SerializerProtocol, read: Read, sends: list[Any] | None) -> 
         values[TASKS] = sends
         versions = checkpoint["channel_versions"]
         versions[TASKS] = max(versions.values()) if versions else next_version(None)
+    if not values.keys() >= set(map(unquote, header.deltas)):
+        store.handed_out.note(read.target)
     pairs = [(name, record) for name, record in stored.writes if record is not None]
     return CheckpointTuple(
         config=read.target.config(),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from contextlib import suppress
 
 from langchain_core.runnables import RunnableConfig
 
 from redis_ckpt import policies
 from redis_ckpt._flow import Flow
+from redis_ckpt._keys import quote
 from redis_ckpt._ops import Store
 from redis_ckpt._ops.planning import remove_all_but
 from redis_ckpt._ops.write import Stored
@@ -23,21 +26,43 @@ def slack(keep_last: int) -> int:
     return max(4, keep_last // 4)
 
 
-def is_due(keep_last: int, stored: Stored) -> bool:
-    """Whether the namespace of a put has grown enough to remove something."""
-    return stored.in_namespace > keep_last + slack(keep_last)
+class Retention:
+    """How many checkpoints of a namespace a saver keeps, and where it has found that more must stay."""
+
+    MOST = 4096
+
+    def __init__(self, keep_last: int) -> None:
+        self.keep_last = keep_last
+        # Where more stay than are wanted, for the sake of others, each put would else begin a removal of nothing.
+        self._needed: dict[tuple[str, bytes], int] = {}
+
+    def is_due(self, stored: Stored) -> bool:
+        """Whether the namespace of a put has grown enough to remove something."""
+        target = stored.target
+        needed = self._needed.get((target.thread_id, quote(target.checkpoint_ns)), 0)
+        return stored.in_namespace > max(self.keep_last, needed) + slack(self.keep_last)
+
+    def kept(self, thread_id: str, thread: policies.Thread) -> policies.Kept:
+        """What stays; remembers where that is more than is wanted."""
+        kept = policies.retained(thread, self.keep_last)
+        for ns, count in Counter(policies.split(name)[0] for name in kept.checkpoints).items():
+            self._needed.pop((thread_id, ns), None)
+            if count > self.keep_last:
+                self._needed[thread_id, ns] = count
+        while len(self._needed) > self.MOST:
+            with suppress(RuntimeError, StopIteration):  # another thread was at it
+                self._needed.pop(next(iter(self._needed)), None)
+        return kept
 
 
-def put_and_retain(store: Store, keep_last: int | None, put: Flow[Stored]) -> Flow[RunnableConfig]:
+def put_and_retain(store: Store, retention: Retention | None, put: Flow[Stored]) -> Flow[RunnableConfig]:
     """A put, and now and then the removal of what is more than is kept."""
     stored = yield from put
-    if keep_last is not None and is_due(keep_last, stored):
-        thread_id = stored.target.thread_id
+    if retention is not None and retention.is_due(stored):
+        thread_id, limit = stored.target.thread_id, retention
         try:
-            yield from remove_all_but(
-                store, thread_id, lambda thread: policies.retained(thread, keep_last), tries=MOST_TRIES
-            )
+            yield from remove_all_but(store, thread_id, lambda thread: limit.kept(thread_id, thread), tries=MOST_TRIES)
         except CheckpointerError as error:
             # The checkpoint is stored; a thread that is damaged elsewhere, or busy, is no reason to end its run.
-            logger.warning("keep_last=%d: older checkpoints were not removed: %s", keep_last, error)
+            logger.warning("keep_last=%d: older checkpoints were not removed: %s", limit.keep_last, error)
     return stored.target.config()

@@ -165,17 +165,29 @@ def test_orphans_go_unless_something_that_stays_refers_to_them() -> None:
 
 def test_the_newest_of_each_namespace_stay_as_many_as_are_wanted() -> None:
     headers = {name(str(n), ns): head() for n in range(1, 6) for ns in ("", "s")} | {name("1", "x"): head()}
-    kept = {name("4"), name("5"), name("4", "s"), name("5", "s"), name("1", "x")}
+    kept = {name("4"), name("5"), name("3", "s"), name("4", "s"), name("5", "s"), name("1", "x")}
     assert policies.retained(thread(headers), 2).checkpoints == kept
     assert policies.retained(thread(headers), 9) == policies.retained(thread(headers)) == only(*headers)
+
+
+def test_a_memory_keeps_what_each_older_root_that_stays_would_look_for() -> None:
+    memory = {name(n, "memory"): head() for n in ("05", "11", "12", "22", "31", "32")}
+    headers = {name(n): head() for n in ("10", "20", "30", "40")} | memory
+    kept = policies.retained(thread(headers), 3).checkpoints
+    assert kept == {*(name(n) for n in ("20", "30", "40")), *(name(n, "memory") for n in ("12", "22", "31", "32"))}
+    assert policies.retained(thread(headers), 1) == only(name("40"), name("32", "memory"))
+    only_root_is_old = policies.retained(thread(headers), is_old=lambda n: n < name("25")).checkpoints
+    assert only_root_is_old == {name("30"), name("40"), *memory}
+    without = {name("10"): head(), name("20"): head(), name("30", "memory"): head()}
+    assert policies.retained(thread(without)) == only(*without)
 
 
 def test_old_ones_go_but_never_the_newest_of_a_namespace() -> None:
     headers = {name(str(n), ns): head() for n in range(1, 5) for ns in ("", "s")} | {name("1", "x"): head()}
     old = {name("1"), name("2"), *(name(str(n), "s") for n in range(1, 5)), name("1", "x")}
-    kept = {name("3"), name("4"), name("4", "s"), name("1", "x")}
+    kept = {name("3"), name("4"), name("2", "s"), name("4", "s"), name("1", "x")}
     assert policies.retained(thread(headers), is_old=old.__contains__) == only(*kept)
-    assert policies.retained(thread(headers), 1, old.__contains__) == only(*kept - {name("3")})
+    assert policies.retained(thread(headers), 1, old.__contains__) == only(*kept - {name("3"), name("2", "s")})
 
 
 def test_each_root_checkpoint_that_stays_keeps_the_calls_that_it_started() -> None:

@@ -23,7 +23,7 @@ CALLS = {
     "put_writes": _scripts.put_writes(THREAD, b"task", []),
     "get_tuple": _scripts.get_tuple(THREAD, b"", b""),
     "list_page": _scripts.list_page(THREAD, 1, False, Range(b"-", b"+"), NOTHING),
-    "history": _scripts.history(THREAD, b"", b"", True, 1, []),
+    "history": _scripts.history(THREAD, b"", b"", b"", 1, []),
     "headers": _scripts.headers(THREAD, 1, Range(b"-", b"+"), NOTHING),
     "forget": _scripts.forget(THREAD, b"1", "last", []),
     "drop": _scripts.drop(THREAD, b"1", b""),

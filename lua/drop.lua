@@ -7,14 +7,16 @@
 -- KEYS[5]  <prefix>:{T}:pending      zset
 -- ARGV[1]  epoch      what `headers` answered; nothing = there was no checkpoint
 -- ARGV[2]  idle       the thread's own idle time that `headers` answered; nothing = it had none
+-- ARGV[3]  count      the number of writes that it answered
 --
--- Returns  1, or 0 if a checkpoint was put or removed, or its idle time set, since: then nothing was written
+-- Returns  1, or 0 if a checkpoint was put or removed, a write came or the idle time was set since: then nothing was
+--          written
 -- Cost     O(1), the memory is freed in the background
 -- Caller   redis_ckpt/_scripts.py: drop
 --- @include lib/keys
-local epoch, idle = ARGV[1], ARGV[2]
+local epoch, idle, count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local now = redis.call('HMGET', checkpoints, 'epoch', 'idle')
-if (now[1] or '') ~= epoch or (now[2] or '') ~= idle then return 0 end
+if (now[1] or '') ~= epoch or (now[2] or '') ~= idle or redis.call('HLEN', writes) ~= count then return 0 end
 redis.call('UNLINK', checkpoints, blobs, writes, order, pending)
 return 1

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record; epoch -> count of changes; orphans; idle
 -- KEYS[2]  <prefix>:{T}:blobs        hash  not read
--- KEYS[3]  <prefix>:{T}:writes       hash  not read
+-- KEYS[3]  <prefix>:{T}:writes       hash  only counted
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root; GS ns US id
 -- KEYS[5]  <prefix>:{T}:pending      zset  not read
 -- ARGV[1]  most       checkpoints a page, of each range
@@ -11,9 +11,9 @@
 -- ARGV[4]  more_low   the range to read after it
 -- ARGV[5]  more_high
 --
--- Returns  epoch, orphans, the thread's own idle time, the greatest id of the root, the greatest id of the other
---          namespaces (nothing where there is none), then member, header of each checkpoint (false where the record is
---          gone)
+-- Returns  epoch, orphans, the thread's own idle time, how many writes it has, the greatest ids of the root and of
+--          the other namespaces (nothing where there is none), then member, header of each checkpoint (false where
+--          the record is gone)
 -- Cost     O(log n + most)
 -- Caller   redis_ckpt/_scripts.py: headers
 --- @include lib/keys
@@ -35,6 +35,7 @@ local reply = {
   redis.call('HGET', checkpoints, 'epoch') or '',
   redis.call('HGET', checkpoints, 'orphans') or '',
   redis.call('HGET', checkpoints, 'idle') or '',
+  redis.call('HLEN', writes),
   root_top,
   other_top,
 }

@@ -61,7 +61,7 @@ end
 local record = head .. refs .. GS .. body
 -- A delta channel without a value is rebuilt from its ancestors. Those of a parent that was removed may be gone.
 local parent, deltas = string.match(record, '^1([^\29]*)\29[^\29]*\29[^\29]*\29([^\29]*)\29')
-if parent ~= '' and ns .. parent ~= field and not redis.call('ZSCORE', order, ns .. parent) then
+if parent ~= '' and deltas ~= '' and ns .. parent ~= field and not redis.call('ZSCORE', order, ns .. parent) then
   for channel in string.gmatch(deltas, '[^\30]+') do
     if not string.find('\30' .. refs, '\30' .. channel .. US, 1, true) then return -1 end
   end

@@ -83,7 +83,7 @@ class TTL:
         object.__setattr__(self, "refresh_on_read", _switch(refresh_on_read))
 
     def __repr__(self) -> str:
-        return f"TTL({self.idle_ms / 1000:g}, refresh_on_read={self.refresh_on_read})"
+        return f"TTL({self.idle_ms / 1000:.16g}, refresh_on_read={self.refresh_on_read})"
 
     def __reduce__(self) -> Any:
         return type(self), (timedelta(milliseconds=self.idle_ms), self.refresh_on_read)

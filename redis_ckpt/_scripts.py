@@ -143,7 +143,7 @@ def history(
 
 
 def headers(keys: ThreadKeys, most: int, first: Range, more: Range = NOTHING) -> Call:
-    """Reply: [epoch, orphans, own idle time, root top, other top, then member and header of each checkpoint]."""
+    """Reply: [epoch, orphans, own idle time, writes, root top, other top, then member and header of each]."""
     return _call("headers", keys, most, *first, *more)
 
 
@@ -164,9 +164,9 @@ def forget(
     return _call("forget", keys, idle_ms, epoch, mode.encode(), *flat)
 
 
-def drop(keys: ThreadKeys, epoch: bytes, idle: bytes) -> Call:
+def drop(keys: ThreadKeys, epoch: bytes, idle: bytes, count: int) -> Call:
     """Reply: 1 removed, 0 the thread has changed."""
-    return _call("drop", keys, epoch, idle)
+    return _call("drop", keys, epoch, idle, count)
 
 
 def expire(keys: ThreadKeys, own: int | None, idle_ms: int = FOREVER_MS) -> Call:

@@ -29,6 +29,7 @@ class Thread:
         orphans: Fields of blobs that no record names any more.
         strays: Fields of checkpoints that have writes but no record, in the order of their bytes.
         idle: The thread's own idle time as it is stored; b"" if it has none.
+        writes: How many writes there are.
     """
 
     epoch: bytes
@@ -38,6 +39,7 @@ class Thread:
     orphans: set[bytes] = field(default_factory=set)
     strays: list[bytes] = field(default_factory=list)
     idle: bytes = b""
+    writes: int = 0
 
     @property
     def checkpoints(self) -> dict[bytes, Header]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from datetime import timedelta
+from typing import Any, TypeAlias, TypeVar, overload
 
+import pytest
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
@@ -21,12 +24,26 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
-from redis_ckpt import AsyncRedisSaver, RedisSaver, ThreadInfo
+from redis_ckpt import TTL, AsyncRedisSaver, RedisSaver, SweepReport, ThreadInfo, ThreadStats, TotalStats
 
 T = TypeVar("T")
 
+in_one_colour = pytest.mark.parametrize("colour", ["sync"], indirect=True)
+"""Marks a test of what the scripts or the plans do, which no colour can change."""
+
+on_valkey = pytest.mark.parametrize("server", ["valkey"], indirect=True)
+"""Marks a test of many steps that no server can change: fakeredis runs scripts ten times slower."""
+
 SECONDS = 60.0
 IDS = [f"1f0a4b1c-9c1e-6d1{i}-8001-2c1f3b7a9d55" for i in range(10)]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Ask until it holds; a failure if that takes too long."""
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "what was waited for did not come"
+        time.sleep(0.01)
 
 
 class LoopThread:
@@ -133,6 +150,36 @@ class Facade:
         found: Mapping[str, DeltaChannelHistory] = self.call(
             "get_delta_channel_history", config=config, channels=channels
         )
+        return found
+
+    def expire(self, thread_id: str, ttl: float | timedelta | TTL | None) -> bool:
+        found: bool = self.call("expire", thread_id, ttl)
+        return found
+
+    def persist(self, thread_id: str) -> bool:
+        found: bool = self.call("persist", thread_id)
+        return found
+
+    def sweep(
+        self,
+        thread_ids: Sequence[str] | None = None,
+        *,
+        keep_last: int | None = None,
+        older_than: float | timedelta | None = None,
+        idle_for: float | timedelta | None = None,
+        dry_run: bool = False,
+        on_progress: Callable[[SweepReport], object] | None = None,
+    ) -> SweepReport:
+        limits = {"keep_last": keep_last, "older_than": older_than, "idle_for": idle_for}
+        report: SweepReport = self.call("sweep", thread_ids, **limits, dry_run=dry_run, on_progress=on_progress)
+        return report
+
+    @overload
+    def stats(self, thread_id: str) -> ThreadStats | None: ...
+    @overload
+    def stats(self, thread_id: None = None) -> TotalStats: ...
+    def stats(self, thread_id: str | None = None) -> ThreadStats | TotalStats | None:
+        found: ThreadStats | TotalStats | None = self.call("stats", *(() if thread_id is None else (thread_id,)))
         return found
 
     def get_next_version(self, current: Any, channel: None = None) -> Any:

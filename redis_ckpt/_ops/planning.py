@@ -31,6 +31,7 @@ from redis_ckpt._ops import Store
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 HEADERS_PAGE = 100
+FIRST_MEMBER = 6  # of a reply of `headers`
 NAMES_A_CALL = 200  # checkpoints and blobs; their writes are not known here: `forget` itself bounds what it does
 MOST_TRIES = 200  # of one thread that is being written to all the time
 
@@ -164,7 +165,7 @@ def read_thread(prefix: bytes, thread_id: str) -> Flow[policies.Thread | None]:
                 heads.take(replies[0])
         thread = heads.thread
         if thread is None:
-            return policies.Thread(b"", b"", strays=strays.found) if strays.found else None
+            return policies.Thread(b"", b"", strays=strays.found, writes=heads.writes) if strays.found else None
         thread.strays = [name for name in strays.found if name not in thread.headers]
         if heads.epoch == thread.epoch:
             return thread
@@ -182,6 +183,7 @@ class _Heads:
         self._ranges: list[Range] = [ancestors_range(b""), plain_range(b"")]
         self.thread: policies.Thread | None = None
         self.epoch = b""  # at the last page
+        self.writes = 0
 
     @property
     def ended(self) -> bool:
@@ -192,11 +194,11 @@ class _Heads:
 
     def take(self, reply: list[Any]) -> None:
         page = _parse(self._thread_id, reply)
-        self.epoch = page.epoch
+        self.epoch, self.writes = page.epoch, page.writes
         if self.thread is None and not page.headers and page.epoch:
             # there are records, but the order that leads to them is lost
             raise DamagedCheckpointError(self._thread_id, "", "", "the order of its checkpoints is")
-        behind = [_next(reply[5::2], is_ancestor) for is_ancestor in (True, False)]
+        behind = [_next(reply[FIRST_MEMBER::2], is_ancestor) for is_ancestor in (True, False)]
         self._ranges = [
             NOTHING if after is None else range_of(after)
             for after, range_of in zip(behind, (ancestors_range, plain_range), strict=True)
@@ -256,9 +258,11 @@ def _newer(prefix: bytes, thread_id: str, thread: policies.Thread) -> Flow[polic
 
 
 def _parse(thread_id: str, reply: list[Any]) -> policies.Thread:
-    epoch, orphans, idle, root_top, other_top = reply[:5]
-    thread = policies.Thread(epoch, max(root_top, other_top), orphans={o for o in orphans.split(RS) if o}, idle=idle)
-    for member, head in zip(reply[5::2], reply[6::2], strict=True):
+    epoch, orphans, idle, writes, root_top, other_top = reply[:FIRST_MEMBER]
+    thread = policies.Thread(
+        epoch, max(root_top, other_top), orphans={o for o in orphans.split(RS) if o}, idle=idle, writes=writes
+    )
+    for member, head in zip(reply[FIRST_MEMBER::2], reply[FIRST_MEMBER + 1 :: 2], strict=True):
         name = field_of_member(member)
         ns, checkpoint_id = (unquote(part) for part in policies.split(name))
         if head is None:

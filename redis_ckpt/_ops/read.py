@@ -136,7 +136,7 @@ def finished(store: Store, read: Read, sends: list[Any] | None) -> CheckpointTup
         values[TASKS] = sends
         versions = checkpoint["channel_versions"]
         versions[TASKS] = max(versions.values()) if versions else next_version(None)
-    if not values.keys() >= set(map(unquote, header.deltas)):
+    if header.deltas and not values.keys() >= set(map(unquote, header.deltas)):
         store.handed_out.note(read.target)
     pairs = [(name, record) for name, record in stored.writes if record is not None]
     return CheckpointTuple(

@@ -13,7 +13,7 @@ from redis_ckpt._flow import Flow
 from redis_ckpt._keys import thread_keys
 from redis_ckpt._ops import Store
 from redis_ckpt._ops.ages import Ages
-from redis_ckpt._ops.planning import MOST_TRIES, Removed, carry_out, read_thread, remove_all_but
+from redis_ckpt._ops.planning import Removed, carry_out, read_thread, remove_all_but
 from redis_ckpt._ops.remove import thread_texts
 from redis_ckpt._ops.threads import Walk
 from redis_ckpt.errors import CheckpointerError
@@ -148,12 +148,10 @@ class Sweep:
         self._threads += 1
         ages = Ages()
         yield from self._ask(ages, thread_id, thread)
-        for _ in range(MOST_TRIES):
-            if thread is None or not self._is_idle(thread, ages):
-                break
+        if self._is_idle(thread, ages):
             if (yield from self._drop(thread_id, thread)):
                 return
-            thread = yield from read_thread(self._store.prefix, thread_id)
+            thread = yield from read_thread(self._store.prefix, thread_id)  # it has come to life
         if thread is not None:
             yield from self._shorten(thread_id, thread, ages)
 
@@ -179,7 +177,7 @@ class Sweep:
         epoch, plan = thread.epoch, policies.groups(thread, policies.Kept(set(), {}), thread.strays)
         counted = yield from carry_out(self._store, thread_id, thread, plan, gone, dry_run=True)
         if counted and not self._dry_run:
-            replies = yield [_scripts.drop(keys, epoch, thread.idle)]
+            replies = yield [_scripts.drop(keys, epoch, thread.idle, thread.writes)]
             counted = replies[0] == 1
         if counted:
             self._threads_removed += 1
@@ -199,7 +197,9 @@ class Sweep:
             return policies.retained(thread, limits.keep_last, is_older(limits.before))
 
         old, dry = is_older(writes_before), self._dry_run
+        all_writes = None if thread.headers else thread.writes
         gone = yield from remove_all_but(self._store, thread_id, keep, thread=thread, is_old=old, dry_run=dry)
+        self._threads_removed += gone.writes == all_writes
         self._count(gone)
 
     def _count(self, gone: Removed) -> None:

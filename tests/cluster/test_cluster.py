@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -52,6 +52,49 @@ def test_a_thread_is_copied_between_nodes(on_cluster: Facade, cluster: Cluster) 
             on_cluster.copy_thread("source", target)
     on_cluster.copy_thread("missing", "nowhere")
     assert on_cluster.list(cfg("nowhere")) == []
+
+
+def test_a_sweep_and_the_totals_reach_every_node(on_cluster: Facade, cluster: Cluster) -> None:
+    for n, thread in enumerate(THREADS):
+        for i in (1, 2, 3):
+            put(on_cluster, i, t=thread, a=i, vers={"a": i})
+        assert on_cluster.persist(thread) if n % 2 else on_cluster.expire(thread, 1000)
+    total = on_cluster.stats()
+    assert (total.threads, total.expiring, total.pinned, total.checkpoints.count) == (12, 6, 6, 36)
+    report = on_cluster.sweep(keep_last=1, idle_for=3600)
+    assert (report.threads, report.threads_removed, report.checkpoints, report.blobs) == (12, 0, 24, 24)
+    assert report.bytes_freed == total.bytes - on_cluster.stats().bytes
+    for thread in THREADS:
+        assert on_cluster.expire(thread, None)
+    assert on_cluster.sweep(idle_for=1).threads_removed == 12
+    assert cluster.stored() == []
+
+
+def test_a_copy_between_nodes_has_the_deadline_of_a_copy_on_one(cluster: Cluster) -> None:
+    client = cluster.client()
+    timed, plain = RedisSaver(redis_client=client, ttl=1000), RedisSaver(redis_client=client)
+
+    def seconds(thread: str) -> set[int]:
+        """In thousands, rounded up; 0 for none."""
+        return {-(int(client.pttl(key)) // -1_000_000) for key in thread_keys(b"ckpt", thread)}
+
+    put(timed, 1, t="source", a=1)
+    timed.put_writes(cfg("source", "", IDS[1]), [("x", 1)], "task")
+    cases: list[tuple[Callable[[], bool], int, int]] = [
+        (lambda: True, 1, 0),
+        (lambda: plain.expire("source", 3000), 3, 3),
+        (lambda: plain.persist("source"), 0, 0),
+    ]
+    for say, by_timed, by_plain in cases:
+        assert say()
+        for saver, expected in ((timed, by_timed), (plain, by_plain)):
+            for target in THREADS[:4]:
+                saver.copy_thread("source", target)
+                assert seconds(target) == {expected}
+                put(plain, 2, t=target, a=2)
+                assert seconds(target) == {expected}
+                saver.delete_thread(target)
+    client.close()
 
 
 @pytest.fixture

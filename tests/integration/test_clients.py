@@ -193,6 +193,38 @@ def test_a_user_with_data_and_script_commands_on_the_prefix_is_enough(
     assert set(lines.names()) <= {"EVALSHA", "SCRIPT", "UNLINK", "SCAN", "SMEMBERS"}
 
 
+@on_real_servers
+def test_the_same_user_may_let_threads_expire_and_sweep_them(
+    make_saver: MakeSaver, server: Server, raw: redis.Redis
+) -> None:
+    raw.execute_command("ACL", "SETUSER", "agent", "reset", "on", ">pass", "~ckpt:*", *RULES.split())
+    try:
+        url = f"redis://agent:pass@{HOST}:{server.port}"
+        s = make_saver(redis_url=url, ttl=1000, refresh_on_read=True, keep_last=2)
+        with monitor(server) as lines:
+            s.put_writes(HEAD, [("x", 0)], "early")
+            for i in range(1, 10):
+                put(s, i, parent=i - 1, a=i, vers={"a": i})
+                s.put_writes(cfg("t", "", IDS[i]), [("x", i)], "task")
+            assert values(s.get_tuple(cfg())) == {"a": 9}
+            assert s.expire("t", 2000)
+            assert s.persist("t")
+            s.copy_thread("t", "pinned")
+            assert s.expire("t", None)
+            assert s.sweep(["t"], keep_last=1, older_than=0).checkpoints
+            found = s.stats("t")
+            assert found is not None
+            assert found.deadline is not None
+            put(s, "odd", t="odd", a=1)
+            assert s.sweep(idle_for=1, older_than=1).threads_removed == 2
+            assert (s.stats().threads, s.stats().pinned) == (1, 1)
+        s.close()
+    finally:
+        raw.execute_command("ACL", "DELUSER", "agent")
+    assert set(lines.names()) <= {"EVALSHA", "SCRIPT", "SCAN", "HSTRLEN", "HMGET", "ZRANGEBYLEX"}
+    assert {key.split(b":")[1] for key in raw.scan_iter()} == {b"{pinned}"}
+
+
 def test_a_server_that_is_not_there_is_an_error_and_wrong_arguments_come_first(
     make_saver: MakeSaver, loop_thread: LoopThread
 ) -> None:

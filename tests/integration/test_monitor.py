@@ -12,10 +12,11 @@ import redis
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 
+from tests.audit import dump
 from tests.integration.graphs import DURABILITIES, Builder, Durability, Play, thread
 from tests.integration.test_graphs_interrupts import Log
 from tests.monitor import Line, Lines, monitor
-from tests.savers import Facade
+from tests.savers import IDS, Facade, cfg, put
 from tests.servers import Server, on_real_servers
 
 if TYPE_CHECKING:
@@ -114,6 +115,37 @@ def test_scripts_touch_only_the_keys_they_are_given(make_saver: MakeSaver, serve
     assert inside
     assert {line.arguments[1] for line in inside} <= FIVE
     assert not {line.name for line in inside} & {"KEYS", "SCAN", "HGETALL", "HVALS", "HKEYS"}
+
+
+def test_a_dry_run_and_a_look_write_nothing(make_saver: MakeSaver, server: Server, fresh: redis.Redis) -> None:
+    """By the server's own account of which commands only read."""
+    saver = make_saver(redis_url=server.url, ttl=1000, refresh_on_read=True)
+    saver.setup()
+    run(Play(saver), "sync")
+    put(saver, 1, t="old", a=1)
+    put(saver, 1, t="old", a=2, vers={"a": 2})
+    put(saver, "no time in it", t="old", ns="call:1", a=3, meta={"parents": {"": IDS[0]}})
+    saver.put_writes(cfg("old", "", IDS[0]), [("x", 1)], "late")
+    saver.put_writes(cfg("stray", "", IDS[0]), [("x", 1)], "early")
+    before = dump(fresh)
+    with monitor(server) as lines:
+        for thread_ids in (None, ["t", "old", "nobody"]):
+            wide = saver.sweep(thread_ids, keep_last=1, older_than=0, dry_run=True)
+            idle = saver.sweep(thread_ids, idle_for=0.001, dry_run=True)
+        saver.stats()
+        saver.threads()
+        fresh.echo(MARK)
+    assert wide.checkpoints
+    assert wide.writes
+    assert wide.blobs
+    assert idle.threads_removed == 2
+    assert dump(fresh) == before
+    sent = {line.name for line in asked(lines)}
+    inside = {line.name for line in lines if line.from_script}
+    assert {"EVALSHA", "SCAN"} < sent
+    assert inside
+    for name in (sent - {"EVALSHA"}) | inside:
+        assert "'readonly'" in str(fresh.execute_command("COMMAND", "INFO", name)), name
 
 
 def test_after_the_run_five_keys_and_after_the_deletion_none(saver: Facade, raw: redis.Redis) -> None:

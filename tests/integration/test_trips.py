@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from langgraph.types import Command
 
+from redis_ckpt._ops.retain import slack
 from tests.integration.graphs import Play, thread
 from tests.integration.test_graphs_interrupts import after, approve, before, line
 from tests.proxy import Proxy
@@ -124,6 +127,69 @@ def test_history_of_delta_channels_is_one(saver: Facade, trips: Trips) -> None:
     channels = ["a", "b", "c"]
     assert trips(lambda: saver.get_delta_channel_history(config=cfg(), channels=channels)) == 1
     assert trips(lambda: saver.get_delta_channel_history(config=cfg(), channels=[])) == 0
+
+
+def test_expire_and_persist_are_one(saver: Facade, trips: Trips) -> None:
+    many(saver, 20)
+    put(saver, 1, ns="sub:1", a=1)
+    saver.put_writes(cfg("t", "", IDS[1]), [("x", 1)], "task")
+    for call in (saver.persist, lambda t: saver.expire(t, 60), lambda t: saver.expire(t, None)):
+        call("t")  # loads the script
+        assert trips(partial(call, "t")) == 1
+        assert trips(partial(call, "nobody")) == 1
+
+
+def test_a_deadline_costs_nothing_on_top(make_saver: MakeSaver, proxy: Proxy, trips: Trips) -> None:
+    timed = make_saver(redis_url=proxy.url, ttl=1000, refresh_on_read=True)
+    timed.setup()
+    for n in range(5):
+        config = cfg("t", "", IDS[n])
+        assert trips(partial(timed.put_writes, config, [("x", 1)], "early")) == 1
+        assert trips(partial(put, timed, n, parent=n - 1 if n else None, a=n, vers={"a": n + 1})) == 1
+        assert trips(partial(timed.put_writes, config, [("x", 1)], "task")) == 1
+        assert trips(partial(timed.get_tuple, cfg())) == 1
+    assert trips(partial(timed.list, cfg())) == 1
+    assert trips(partial(timed.get_delta_channel_history, config=cfg(), channels=["a"])) == 1
+    timed.close()
+
+
+def test_a_sweep_is_one_for_a_thread_that_has_nothing_to_lose(saver: Facade, trips: Trips) -> None:
+    for n in range(9):
+        put(saver, n, parent=n - 1 if n else None, vers={"a": n + 1}, a=n)
+        put(saver, n, ns="call:1", a=n)
+        saver.put_writes(cfg("t", "", IDS[n]), [("x", 1)], "task")
+    saver.setup()
+    decades = timedelta(days=365 * 50)
+    assert trips(partial(saver.sweep, ["t"])) == 1
+    assert trips(partial(saver.sweep, ["nobody"], keep_last=1)) == 1
+    assert trips(partial(saver.sweep, ["t"], keep_last=9, older_than=decades, idle_for=decades)) == 1
+    assert trips(partial(saver.sweep, ["t"], keep_last=5, dry_run=True)) == 2
+    assert trips(partial(saver.sweep, ["t"], keep_last=5)) == 2
+    assert trips(partial(saver.sweep, ["t"], keep_last=5)) == 1
+
+
+def test_an_idle_thread_is_read_counted_and_dropped(saver: Facade, trips: Trips) -> None:
+    old = [f"1e0a4b1c-9c1e-6d1{n}-8001-2c1f3b7a9d55" for n in range(5)]
+    for n, name in enumerate(old):
+        put(saver, name, vers={"a": n}, a=n)
+        saver.put_writes(cfg("t", "", name), [("x", n)], "task")
+    saver.setup()
+    assert trips(partial(saver.sweep, ["t"], idle_for=3600, dry_run=True)) == 2
+    assert trips(partial(saver.sweep, ["t"], idle_for=3600)) == 3
+    assert saver.threads() == []
+
+
+@pytest.mark.parametrize("most", [1, 20])
+def test_keep_last_costs_less_than_half_a_trip_a_put(
+    make_saver: MakeSaver, proxy: Proxy, trips: Trips, most: int
+) -> None:
+    few = make_saver(redis_url=proxy.url, keep_last=most)
+    few.setup()
+    spent = trips(partial(many, few, 100))
+    removals = (100 - most) // (slack(most) + 1)
+    assert spent == 100 + 2 * removals < 150
+    assert most <= len(few.list(cfg())) <= most + slack(most)
+    few.close()
 
 
 def test_a_fan_out_costs_no_more(saver: Facade, trips: Trips) -> None:

@@ -26,7 +26,7 @@ CALLS = {
     "history": _scripts.history(THREAD, b"", b"", b"", 1, []),
     "headers": _scripts.headers(THREAD, 1, Range(b"-", b"+"), NOTHING),
     "forget": _scripts.forget(THREAD, b"1", "last", []),
-    "drop": _scripts.drop(THREAD, b"1", b""),
+    "drop": _scripts.drop(THREAD, b"1", b"", 0),
     "expire": _scripts.expire(THREAD, 1),
     "strays": _scripts.strays(THREAD, b"", 1),
     "copy": _scripts.copy(THREAD, OTHER),
@@ -87,7 +87,7 @@ def test_what_the_header_calls_an_argument_is_what_the_script_calls_it(name: str
     bound = [n.strip() for n in binding[1].split(",")]
     if name in ("list_page",):  # bound in two lines
         bound += [n.strip() for n in re.findall(r"^local (.+?) = ARGV\[4\]", body, re.M)[0].split(",")]
-    short = {"c": "count", "field": "field"}
+    short = {"c": "count"}
     assert [short.get(n, n) for n in names] == [b for b in bound if b not in ("run",)]
 
 

@@ -19,7 +19,7 @@
 --
 -- Returns  how many checkpoints the namespace has, when stored; or the refs that were not sent and are not stored: then nothing was written, and the
 --          caller sends once more with them; or, when nothing was written either, 0: the order of the thread is
---          lost, or -1: its parent was removed, from whose writes its delta channels would be rebuilt
+--          lost, or -1: its parent was removed, and delta channels would be rebuilt from that one
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
@@ -59,11 +59,13 @@ for i = first_quiet, first_pair - 1 do
   end
 end
 local record = head .. refs .. GS .. body
--- A delta channel without a value is rebuilt from its ancestors. Those of a parent that was removed may be gone.
+-- A delta channel without a value is rebuilt from its ancestors. Those of a parent that was removed may be gone, and
+-- one that is left as an ancestor would be found where the caller has seen nothing.
 local parent, deltas = string.match(record, '^1([^\29]*)\29[^\29]*\29[^\29]*\29([^\29]*)\29')
-if parent ~= '' and deltas ~= '' and ns .. parent ~= field and not redis.call('ZSCORE', order, ns .. parent) then
+if parent ~= '' and ns .. parent ~= field and not redis.call('ZSCORE', order, ns .. parent) then
+  if is_ancestor(ns .. parent) then return -1 end
   for channel in string.gmatch(deltas, '[^\30]+') do
-    if not string.find('\30' .. refs, '\30' .. channel .. US, 1, true) then return -1 end
+    if channel ~= '__pregel_tasks' and not string.find('\30' .. refs, '\30' .. channel .. US, 1, true) then return -1 end
   end
 end
 
@@ -109,5 +111,7 @@ if member == '' then
 else
   redis.call('ZADD', order, 0, field, 0, member)
 end
+-- counted before the deadline is set: a thread may be in its last millisecond
+local count = redis.call('ZLEXCOUNT', order, '[' .. ns, '(' .. ns .. '\255')
 written(idle, left)
-return redis.call('ZLEXCOUNT', order, '[' .. ns, '(' .. ns .. '\255')
+return count

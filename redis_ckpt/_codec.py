@@ -5,7 +5,8 @@ Every record begins with its format version, the digit `1`. GS, RS and US are th
 
     checkpoint   1 parent GS run GS root GS deltas GS refs GS body
                    parent, run: quoted ids, or nothing; root: the root checkpoint that a subgraph call belongs to
-                   deltas: quoted names, each with RS behind it, of the delta channels that are not put with a value
+                   deltas: quoted names, each with RS behind it, of the delta channels that are not put with a value;
+                     `__pregel_tasks` stands there for pending sends that are among the parent's writes
                    refs: channel US version, joined by RS, of the blobs that this checkpoint refers to
                    body: msgpack of `_Body`; nothing in an ancestor, which only delta channels are rebuilt from
     blob         1 f type US bytes      a value, as the serialiser's (type, bytes)
@@ -32,11 +33,13 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import TASKS
 
 from redis_ckpt._keys import GS, RS, US, blob_ref, quote, unquote
 from redis_ckpt.errors import StorageVersionError
 
 FORMAT = b"1"
+SENDS_IN_PARENT = 4  # checkpoints below this format left their pending sends among the parent's writes
 
 _PLAIN_KEYS = {"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
 _VERSION_TYPES = {int, float, str}
@@ -146,6 +149,8 @@ def encode_checkpoint(
             emptied.append(ref)
     quiet = [blob_ref(c, v) for c, v in versions.items() if c not in values and c not in new_versions]
     deltas = [quote(c) for c in full.get("counters_since_delta_snapshot") or () if c in versions and c not in values]
+    if leaves_sends_in_parent(checkpoint):
+        deltas.append(quote(TASKS))
     parents = full.get("parents")
     root = parents.get("", "") if isinstance(parents, dict) else ""
     run_id = str(full.get("run_id") or "")
@@ -160,6 +165,12 @@ def encode_checkpoint(
     )
     record = head, RS.join(refs), _encoded_body(serde, checkpoint, full)
     return Encoded(record, run_id, emptied, quiet, blobs, others)
+
+
+def leaves_sends_in_parent(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether the checkpoint's format is so old that its pending sends are among its parent's writes."""
+    v = checkpoint.get("v", 0)
+    return isinstance(v, int) and v < SENDS_IN_PARENT
 
 
 def _encoded_body(serde: SerializerProtocol, checkpoint: Checkpoint, metadata: dict[str, Any]) -> bytes:
@@ -234,6 +245,18 @@ def decode_checkpoint(serde: SerializerProtocol, record: bytes, what: str) -> Re
         checkpoint = serde.loads_typed(body.odd)
     metadata = serde.loads_typed((body.metadata_type, body.metadata))
     return Record(_header(parent, run, root, deltas, refs), checkpoint, metadata)
+
+
+def decode_ts(serde: SerializerProtocol, record: bytes) -> Any:
+    """The `ts` of a checkpoint record; None of an ancestor's, or where it cannot be read."""
+    raw = record.split(GS, 5)[5]
+    try:
+        body = _decode_body(raw) if raw else None
+        if body is None or body.odd is None:
+            return body and body.ts
+        return serde.loads_typed(body.odd).get("ts")
+    except Exception:  # a key or class that is gone: whoever reads the checkpoint will be told
+        return None
 
 
 def check_format(record: bytes, what: str) -> None:

@@ -40,7 +40,7 @@ def thread_text(thread_id: Any) -> str:
         TypeError: It is neither text nor an int or UUID.
     """
     if thread_id is None or thread_id == "":
-        raise ValueError(f'thread_id must not be {thread_id!r}: pass config={{"configurable": {{"thread_id": ...}}}}')
+        raise ValueError(f"thread_id must not be {thread_id!r}")
     if isinstance(thread_id, bool) or not isinstance(thread_id, (str, int, UUID)):
         raise TypeError(f"thread_id must be text, an int or a UUID, not {type(thread_id).__name__}")
     return str(thread_id)
@@ -58,7 +58,9 @@ def target_of(config: RunnableConfig) -> Target:
             f'a config is a dict such as {{"configurable": {{"thread_id": ...}}}}, not {type(config).__name__}'
         )
     configurable = (config or {}).get("configurable") or {}
-    thread_id = thread_text(configurable.get("thread_id"))
+    if configurable.get("thread_id") in (None, ""):
+        raise ValueError('the config names no thread_id: pass config={"configurable": {"thread_id": ...}}')
+    thread_id = thread_text(configurable["thread_id"])
     ns = configurable.get("checkpoint_ns")
     checkpoint_id = configurable.get("checkpoint_id")
     return Target(thread_id, "" if ns is None else str(ns), str(checkpoint_id or ""))

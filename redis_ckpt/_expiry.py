@@ -14,10 +14,11 @@ from langchain_core.runnables import RunnableConfig
 MOST_SECONDS = 100 * 365 * 24 * 3600.0
 FOREVER_MS = 0  # an idle time of 0 ms stands for none, in the scripts and in what is stored
 CHECKPOINT_TTL = "checkpoint_ttl"
+TTL_FORMS = ', a TTL, or {"default_ttl": minutes}'
 _MAPPING_KEYS = {"default_ttl", "refresh_on_read"}
 
 
-def seconds_of(value: Any, what: str, *, zero: bool = False) -> float:
+def seconds_of(value: Any, what: str, *, zero: bool = False, forms: str = "") -> float:
     """A length of time in seconds, from a number of seconds or a timedelta.
 
     Raises:
@@ -27,16 +28,16 @@ def seconds_of(value: Any, what: str, *, zero: bool = False) -> float:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{what} must be a number of seconds or a timedelta, not {value!r}")
+        raise TypeError(f"{what} must be a number of seconds or a timedelta{forms}, not {value!r}")
     if not (0 < value <= MOST_SECONDS or (zero and value == 0)):
         bound = "0 or more" if zero else "more than 0"
         raise ValueError(f"{what} must be {bound} seconds and at most 100 years, not {value!r}")
     return float(value)
 
 
-def idle_ms_of(value: Any, what: str) -> int:
+def idle_ms_of(value: Any, what: str, forms: str = "") -> int:
     """An idle time in whole milliseconds, rounded up: see `seconds_of`."""
-    seconds = seconds_of(value, what)
+    seconds = seconds_of(value, what, forms=forms)
     if isinstance(value, timedelta):
         return -(-value // timedelta(milliseconds=1))
     return math.ceil(Decimal(str(seconds)) * 1000)  # the float 2.007 * 1000 is a little more than 2007
@@ -89,6 +90,16 @@ class TTL:
         return type(self), (timedelta(milliseconds=self.idle_ms), self.refresh_on_read)
 
 
+def _of_minutes(minutes: Any) -> Any:
+    if minutes is None or isinstance(minutes, timedelta):
+        return minutes
+    if isinstance(minutes, bool) or not isinstance(minutes, (int, float)):
+        raise TypeError(f"ttl['default_ttl'] must be a number of minutes or a timedelta, not {minutes!r}")
+    if not 0 < minutes * 60 <= MOST_SECONDS:
+        raise ValueError(f"ttl['default_ttl'] must be more than 0 minutes and at most 100 years, not {minutes!r}")
+    return minutes * 60
+
+
 def _switch(value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"refresh_on_read must be True or False, not {value!r}")
@@ -121,15 +132,10 @@ class Expiry:
             if unknown := sorted(map(str, set(ttl) - _MAPPING_KEYS)):
                 raise ValueError(f"ttl has the unknown keys {unknown}: it takes 'default_ttl' and 'refresh_on_read'")
             refresh = _switch(ttl.get("refresh_on_read", False)) or refresh
-            minutes = ttl.get("default_ttl")
-            if minutes is not None and not isinstance(minutes, timedelta):
-                if isinstance(minutes, bool) or not isinstance(minutes, (int, float)):
-                    raise TypeError(f"ttl['default_ttl'] must be a number of minutes, not {minutes!r}")
-                minutes *= 60
-            ttl = minutes
+            ttl = _of_minutes(ttl.get("default_ttl"))
         if isinstance(ttl, TTL):
             return cls(ttl.idle_ms, ttl.refresh_on_read or refresh)
-        return cls(FOREVER_MS if ttl is None else idle_ms_of(ttl, "ttl"), refresh)
+        return cls(FOREVER_MS if ttl is None else idle_ms_of(ttl, "ttl", TTL_FORMS), refresh)
 
     def written(self, config: RunnableConfig) -> int:
         """The idle time that a write of this run brings, in milliseconds; 0 is none.

@@ -80,9 +80,12 @@ def thread_of_key(prefix: bytes, key: bytes) -> str | None:
     """The thread of a key that a pattern found; None if another prefix's key matched the glob."""
     head = prefix + b":{"
     part, brace, tail = key[len(head) :].partition(b"}:")
-    if not (key.startswith(head) and brace and tail in (b"order", b"pending")):
+    if not (key.startswith(head) and brace and tail in (b"order", b"pending")) or b":" in part:
         return None
-    return None if b":" in part else unquote(part)
+    try:
+        return unquote(part)
+    except UnicodeDecodeError:
+        return None
 
 
 def check_prefix(prefix: str) -> bytes:

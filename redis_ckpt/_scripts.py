@@ -33,6 +33,7 @@ NAMES = (
     "copy",
     "note_run",
     "thread_info",
+    "sizes",
 )
 
 _bits = random.SystemRandom().getrandbits
@@ -192,3 +193,8 @@ def note_run(run: bytes, thread: bytes, only_old: bool = False) -> Call:
 def thread_info(keys: ThreadKeys, after: bytes, most: int) -> Call:
     """Reply: [checkpoints, ms to live, own idle time, root top, other top, then the namespaces]."""
     return _call("thread_info", keys, after, most)
+
+
+def sizes(keys: ThreadKeys, part: int, fields: Iterable[bytes]) -> Call:
+    """Reply: a size in bytes for each field. `part` is the place of the hash among the keys, from 1."""
+    return _call("sizes", keys, part, *fields)

@@ -67,8 +67,8 @@ class Upkeep(ABC):
 
         Args:
             thread_id: The thread.
-            ttl: Seconds, a timedelta or a TTL. None takes the thread's own idle time or pin back: the deadline is then
-                what this saver's `ttl` says, none without one.
+            ttl: Seconds, a timedelta or a TTL (without `refresh_on_read`, which is the saver's). None takes the
+                thread's own idle time or pin back: the deadline is then what this saver's `ttl` says, none without one.
 
         Returns:
             False if the thread has no checkpoints: then nothing was written.
@@ -138,7 +138,9 @@ class Upkeep(ABC):
         Cost: a walk over the keys of the server (SCAN) if no threads are given. For each thread 1 round trip for each
         100 checkpoints, and where something goes 1 for each 200 checkpoints, values and writes.
         """
-        sweep = self._sweep(thread_ids, Limits.of(keep_last, older_than, idle_for), dry_run)
+        if inspect.iscoroutinefunction(on_progress):
+            raise TypeError("on_progress is a coroutine function, which sweep cannot await: use asweep")
+        sweep = self._sweep(thread_ids, Limits.of(keep_last, older_than, idle_for), dry_run, on_progress)
         for report in self._walk(sweep):
             if on_progress is not None:
                 on_progress(report)
@@ -155,13 +157,15 @@ class Upkeep(ABC):
         on_progress: Callable[[SweepReport], Awaitable[object] | object] | None = None,
     ) -> SweepReport:
         """Remove what is more, or older, than is wanted: see `sweep`. `on_progress` may be a coroutine function."""
-        sweep = self._sweep(thread_ids, Limits.of(keep_last, older_than, idle_for), dry_run)
+        sweep = self._sweep(thread_ids, Limits.of(keep_last, older_than, idle_for), dry_run, on_progress)
         async for report in self._awalk(sweep):
             if on_progress is not None and inspect.isawaitable(told := on_progress(report)):
                 await told
         return sweep.report()
 
-    def _sweep(self, thread_ids: Sequence[str] | None, limits: Limits, dry_run: bool) -> Sweep:
+    def _sweep(self, thread_ids: Sequence[str] | None, limits: Limits, dry_run: bool, on_progress: object) -> Sweep:
+        if on_progress is not None and not callable(on_progress):
+            raise TypeError(f"on_progress must be a function that takes a report, not {on_progress!r}")
         return Sweep(self._store, thread_ids, limits, dry_run)
 
     @overload
@@ -178,7 +182,7 @@ class Upkeep(ABC):
         Raises:
             DamagedCheckpointError: The thread has lost records. The totals leave such threads out and name them.
 
-        Cost: 1 round trip for each 100 checkpoints, and 1 for each 500 checkpoints, values and writes; for the totals
+        Cost: 1 round trip for each 100 checkpoints, and 1 for each 250 checkpoints, values and writes; for the totals
         that of each thread, and a walk over the keys of the server (SCAN).
         """
         return self._run(self._stats_flow(thread_id))

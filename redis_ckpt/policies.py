@@ -15,6 +15,7 @@ from redis_ckpt._codec import Header
 from redis_ckpt._keys import US
 
 COLON = b"%3A"
+SENDS = b"__pregel_tasks"  # among the delta channels: pending sends that only the parent has
 
 
 @dataclass
@@ -152,17 +153,30 @@ def with_ancestors(headers: Mapping[bytes, Header], kept: set[bytes]) -> Kept:
     them, and they lose the values that are not needed.
     """
     ancestors: dict[bytes, set[bytes]] = {}
+    walked: dict[bytes, set[bytes]] = {}  # the channels that were followed through a checkpoint already
     for start in kept:
-        wanted = set(headers[start].deltas).difference(channels(headers[start]))
+        wanted = unstored(headers[start])
         ns, _ = split(start)
-        name, seen = start, {start}
-        while wanted and (name := ns + US + headers[name].parent) in headers and name not in seen:
-            seen.add(name)
+        if SENDS in wanted:
+            wanted.discard(SENDS)
+            if (parent := ns + US + headers[start].parent) in headers and parent not in kept:
+                ancestors.setdefault(parent, set())
+        name = start
+        while wanted and (name := ns + US + headers[name].parent) in headers:
+            wanted -= walked.get(name, set())
+            walked.setdefault(name, set()).update(wanted)
             found = wanted.intersection(channels(headers[name]))
             wanted -= found
-            if name not in kept:
+            if name in kept:
+                wanted -= unstored(headers[name])  # it is followed for itself
+            elif found or wanted:
                 ancestors.setdefault(name, set()).update(found)
     return Kept(kept, ancestors)
+
+
+def unstored(header: Header) -> set[bytes]:
+    """The delta channels that a checkpoint has no stored value of."""
+    return set(header.deltas).difference(channels(header))
 
 
 def late(kept: Iterable[bytes], strays: Iterable[bytes], is_old: Callable[[bytes], bool] = _never) -> list[bytes]:
@@ -186,10 +200,10 @@ def blob_fields(name: bytes, header: Header) -> list[bytes]:
 
 
 def groups(thread: Thread, kept: Kept, unwritten: Iterable[bytes] = ()) -> list[Group]:
-    """How to remove all but `kept`: newest first, each blob with the last of those that refer to it.
+    """How to remove all but `kept`: newest first, children before parents, each blob with its last reference.
 
-    So what readers see is whole between any two groups, for the ancestors of a checkpoint are older than it; and a
-    prune that dies there leaves no blob that no record names.
+    So what readers see has all its ancestors between any two groups, and a prune that dies there leaves no blob that no
+    record names.
 
     Args:
         thread: What there is.
@@ -206,7 +220,7 @@ def groups(thread: Thread, kept: Kept, unwritten: Iterable[bytes] = ()) -> list[
     needed = {blob for name, header in left.items() for blob in blob_fields(name, header)}
     changed = [
         name
-        for name in sorted(thread.headers, key=id_of, reverse=True)
+        for name in _children_first(thread.headers)
         if name not in kept.checkpoints
         and not (name in left and name in thread.ancestors and left[name].refs == thread.headers[name].refs)
     ]
@@ -222,3 +236,24 @@ def groups(thread: Thread, kept: Kept, unwritten: Iterable[bytes] = ()) -> list[
         *(Group(name, by_name.get(name, []), left[name].refs if name in left else None) for name in changed),
         *(Group(name, []) for name in unwritten),
     ]
+
+
+def _children_first(headers: Mapping[bytes, Header]) -> list[bytes]:
+    """Newest first, but a parent behind its children even where clocks have gone wrong."""
+    newest_first = sorted(headers, key=id_of, reverse=True)
+    children: dict[bytes, list[bytes]] = {}
+    for name in newest_first:
+        children.setdefault(split(name)[0] + US + headers[name].parent, []).append(name)
+    order: dict[bytes, None] = {}
+    begun: set[bytes] = set()
+    for start in newest_first:
+        stack = [start]
+        while stack:
+            name = stack[-1]
+            ahead = [] if name in begun else [c for c in children.get(name, ()) if c not in begun]
+            begun.add(name)
+            if ahead:
+                stack += ahead
+            else:
+                order[stack.pop()] = None
+    return list(order)

@@ -56,5 +56,5 @@ class Ages:
             for name, record in zip(part, records, strict=True):
                 if record is not None:
                     what = f"checkpoint {split_checkpoint_field(name)[1]!r} of thread {thread_id!r}"
-                    checkpoint = _codec.decode_checkpoint(store.serde, record, what).checkpoint
-                    self._said[name] = said_at(checkpoint.get("ts"))
+                    _codec.check_format(record, what)
+                    self._said[name] = said_at(_codec.decode_ts(store.serde, record))

@@ -14,7 +14,12 @@ from redis_ckpt._ops import Store
 
 def expire(store: Store, thread_id: str, ttl: float | timedelta | TTL | None) -> Flow[bool]:
     """Give a thread its own idle time, or take it back. One round trip."""
-    own = ttl.idle_ms if isinstance(ttl, TTL) else None if ttl is None else idle_ms_of(ttl, "ttl")
+    if isinstance(ttl, TTL):
+        if ttl.refresh_on_read:
+            raise ValueError("a thread's own ttl cannot say refresh_on_read: whether reads count, each saver decides")
+        own: int | None = ttl.idle_ms
+    else:
+        own = None if ttl is None else idle_ms_of(ttl, "ttl", ", a TTL or None")
     return (yield from _set(store, thread_id, own))
 
 

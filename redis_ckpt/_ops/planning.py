@@ -158,7 +158,14 @@ def read_thread(prefix: bytes, thread_id: str) -> Flow[policies.Thread | None]:
     for _ in range(MOST_TRIES):
         heads, strays = _Heads(thread_id), _Strays()
         while not (heads.ended and strays.ended):
-            replies = yield [*heads.calls(keys), *strays.calls(keys)]
+            try:
+                replies = yield [*heads.calls(keys), *strays.calls(keys)]
+            except Exception as error:
+                if not str(error).startswith("WRONGTYPE"):
+                    raise
+                raise CheckpointerError(
+                    f"a key of thread {thread_id!r} is of a type that this library never makes: {error}"
+                ) from error
             if not strays.ended:
                 strays.take(replies[-1])
             if not heads.ended:
@@ -206,9 +213,13 @@ class _Heads:
         if self.thread is None and page.headers:
             self.thread = replace(page, headers={}, ancestors=set())
         if self.thread is not None:
-            greatest = self.thread.greatest_id
-            self.thread.headers |= {n: h for n, h in page.headers.items() if policies.id_of(n) <= greatest}
-            self.thread.ancestors |= page.ancestors & self.thread.headers.keys()
+            greatest = self.thread.greatest_id  # what is newer is taken in at the end, if nothing else has changed
+            self.thread.headers |= {
+                name: header
+                for name, header in page.headers.items()
+                if name in page.ancestors or policies.id_of(name) <= greatest
+            }
+            self.thread.ancestors |= page.ancestors
 
 
 def _next(members: list[bytes], ancestors: bool) -> bytes | None:

@@ -18,8 +18,6 @@ from redis_ckpt._ops import Store
 from redis_ckpt._versions import next_version
 from redis_ckpt.errors import DamagedCheckpointError
 
-SENDS_IN_PARENT = 4  # checkpoints below this format left their pending sends among the parent's writes
-
 
 class Stored(NamedTuple):
     """One checkpoint as the server answered it."""
@@ -41,7 +39,7 @@ class Read(NamedTuple):
     @property
     def sends_parent(self) -> str:
         """The parent whose writes hold this checkpoint's pending sends, if its format is that old."""
-        old = self.record.checkpoint.get("v", 0) < SENDS_IN_PARENT
+        old = _codec.leaves_sends_in_parent(self.record.checkpoint)
         return unquote(self.record.header.parent) if old else ""
 
 
@@ -96,18 +94,37 @@ def sends_of_parents(store: Store, reads: Sequence[Read]) -> Flow[list[list[Any]
     old = [read for read in reads if read.sends_parent]
     if not old:
         return [None] * len(reads)
-    parents = yield from fetch(store.prefix, [read.target._replace(checkpoint_id=read.sends_parent) for read in old])
-    sends: dict[Target, list[Any]] = {}
-    for read, parent in zip(old, parents, strict=True):
-        if parent is not None:
-            thread_id = read.target.thread_id
-            pairs = [(name, record) for name, record in parent.writes if record is not None]
-            sends[read.target] = [
-                write.value(store.serde, thread_id)[2]
-                for write in _codec.decode_writes(pairs, thread_id)
-                if write.channel == TASKS
-            ]
+    # The walk sees parents, too, that were removed and are only kept for this.
+    replies = yield [
+        _scripts.history(
+            thread_keys(store.prefix, read.target.thread_id),
+            quote(read.target.checkpoint_ns),
+            quote(read.target.checkpoint_id),
+            b"",
+            1,
+            [quote(TASKS)],
+        )
+        for read in old
+    ]
+    sends = {
+        read.target: _sends(store.serde, read.target.thread_id, reply)
+        for read, reply in zip(old, replies, strict=True)
+        if reply is not None  # else it was removed meanwhile
+    }
     return [sends.get(read.target) for read in reads]
+
+
+def _sends(serde: SerializerProtocol, thread_id: str, reply: list[Any]) -> list[Any]:
+    """The values of the writes in a reply of `history` that holds one ancestor at the most."""
+    if len(reply) == 1:
+        _codec.check_format(reply[0], f"a checkpoint of thread {thread_id!r}")
+    if len(reply) == 3:
+        return []
+    seeds = reply[4]
+    flat = reply[6 + 2 * seeds :]
+    pairs = [(name, record) for name, record in zip(flat[::2], flat[1::2], strict=True) if record is not None]
+    writes = _codec.decode_writes(pairs, thread_id)
+    return [write.value(serde, thread_id)[2] for write in writes if write.channel == TASKS]
 
 
 def finished(store: Store, read: Read, sends: list[Any] | None) -> CheckpointTuple:
@@ -136,7 +153,7 @@ def finished(store: Store, read: Read, sends: list[Any] | None) -> CheckpointTup
         values[TASKS] = sends
         versions = checkpoint["channel_versions"]
         versions[TASKS] = max(versions.values()) if versions else next_version(None)
-    if header.deltas and not values.keys() >= set(map(unquote, header.deltas)):
+    if header.deltas and not values.keys() >= set(map(unquote, header.deltas)) - {TASKS}:
         store.handed_out.note(read.target)
     pairs = [(name, record) for name, record in stored.writes if record is not None]
     return CheckpointTuple(

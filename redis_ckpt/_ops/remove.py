@@ -20,11 +20,13 @@ def thread_texts(given: Any) -> list[str]:
     """The ids of several threads, checked; each once.
 
     Raises:
-        TypeError: One text was given, or something that is no id.
+        TypeError: One text was given, or something that is no sequence of ids.
         ValueError: An id is empty.
     """
     if isinstance(given, (str, bytes)):
         raise TypeError("thread_ids must be a sequence of ids, not one text")
+    if not isinstance(given, Iterable):
+        raise TypeError(f"thread_ids must be a sequence of ids, not {given!r}")
     return list(dict.fromkeys(thread_text(t) for t in given))
 
 

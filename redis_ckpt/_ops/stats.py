@@ -14,9 +14,10 @@ from redis_ckpt._ops import Store
 from redis_ckpt._ops.ages import Ages
 from redis_ckpt._ops.planning import read_thread
 from redis_ckpt._ops.threads import Walk, deadline_of, is_pinned, own_idle
-from redis_ckpt.errors import DamagedCheckpointError
+from redis_ckpt.errors import CheckpointerError
 
-NAMES_A_TRIP = 500
+NAMES_A_TRIP = 250
+CHECKPOINTS, BLOBS, WRITES = 1, 2, 3  # the hashes, as the script `sizes` counts them
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class TotalStats:
         bytes: All four together.
         oldest_at: When the oldest checkpoint was made.
         newest_at: When the newest was.
-        damaged: The ids of threads that have lost records, which are not counted.
+        damaged: The ids of threads that cannot be read, such as have lost records; they are not counted.
     """
 
     threads: int = 0
@@ -169,7 +170,7 @@ def total_stats(store: Store) -> Flow[TotalStats]:
         for thread_id in page:
             try:
                 found = yield from thread_stats(store, thread_id)
-            except DamagedCheckpointError:
+            except CheckpointerError:
                 damaged.append(thread_id)
             else:
                 total = total if found is None else _added(total, found)
@@ -200,9 +201,9 @@ def _sum(parts: Iterable[Held]) -> Held:
 
 def _namespaces(keys: ThreadKeys, thread: policies.Thread) -> Flow[dict[str, NamespaceStats]]:
     blob_names = {blob for name, header in thread.headers.items() for blob in policies.blob_fields(name, header)}
-    blobs = yield from _held(keys.blobs, blob_names | thread.orphans, _once)
-    checkpoints = yield from _held(keys.checkpoints, thread.checkpoints, _in_order)
-    ancestors = yield from _held(keys.checkpoints, thread.ancestors, _as_ancestor)
+    blobs = yield from _held(keys, BLOBS, blob_names | thread.orphans, _once)
+    checkpoints = yield from _held(keys, CHECKPOINTS, thread.checkpoints, _in_order)
+    ancestors = yield from _held(keys, CHECKPOINTS, thread.ancestors, _as_ancestor)
     writes = yield from _writes(keys)
     ids: dict[bytes, list[bytes]] = {}
     for name in thread.checkpoints:
@@ -240,11 +241,13 @@ def _as_ancestor(name: bytes) -> int:
     return 2 * len(name) + 1
 
 
-def _held(key: bytes, names: Collection[bytes], size_of: Callable[[bytes], int]) -> Flow[dict[bytes, Held]]:
+def _held(
+    keys: ThreadKeys, part: int, names: Collection[bytes], size_of: Callable[[bytes], int]
+) -> Flow[dict[bytes, Held]]:
     held: dict[bytes, Held] = {}
-    for part in _parts(sorted(names)):
-        sizes = yield [Plain(("HSTRLEN", key, name)) for name in part]
-        _add(held, zip(part, sizes, strict=True), size_of)
+    for page in _pages(sorted(names)):
+        (sizes,) = yield [_scripts.sizes(keys, part, page)]
+        _add(held, zip(page, sizes, strict=True), size_of)
     return held
 
 
@@ -254,7 +257,7 @@ def _writes(keys: ThreadKeys) -> Flow[dict[bytes, Held]]:
     while True:
         (names,) = yield [Plain(("ZRANGEBYLEX", keys.pending, low, "+", "LIMIT", 0, NAMES_A_TRIP))]
         if names:
-            sizes = yield [Plain(("HSTRLEN", keys.writes, name)) for name in names]
+            (sizes,) = yield [_scripts.sizes(keys, WRITES, names)]
             _add(held, zip(names, sizes, strict=True), _twice)
         if len(names) < NAMES_A_TRIP:
             return held
@@ -268,6 +271,6 @@ def _add(held: dict[bytes, Held], sizes: Iterable[tuple[bytes, int]], size_of: C
             held[ns] = held.get(ns, NONE).plus(Held(1, size + size_of(name)))
 
 
-def _parts(names: list[bytes]) -> Iterator[list[bytes]]:
+def _pages(names: list[bytes]) -> Iterator[list[bytes]]:
     for start in range(0, len(names), NAMES_A_TRIP):
         yield names[start : start + NAMES_A_TRIP]

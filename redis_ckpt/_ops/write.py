@@ -94,9 +94,9 @@ def put(
         raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
     if replies[-1] == PARENT_REMOVED:
         raise CheckpointerError(
-            f"the parent of checkpoint {target.checkpoint_id!r} of thread {thread_id!r}, namespace {ns!r}, was removed "
-            "meanwhile, and its delta channels would be rebuilt from that one's writes. Nothing was written: begin the "
-            "run again, from a checkpoint that is there."
+            f"the parent of checkpoint {target.checkpoint_id!r} of thread {thread_id!r}, namespace {ns!r}, is not "
+            "there any more (pruned, deleted or expired), and its delta channels would be rebuilt from that one's "
+            "writes. Nothing was written: begin the run again, from a checkpoint that is there."
         )
     return Stored(target, replies[-1])
 

@@ -94,8 +94,13 @@ def test_a_dump_reads_as_it_was_put(path: Path) -> None:
         assert len(listed) == 4
         assert listed == [plain(t) for t in now.list({"configurable": {"thread_id": "t"}})]
         put(saver, 5, parent=2, a=5, vers={"a": 5, "log": 2}, meta=COUNTERS)
+        history = saver.get_delta_channel_history(config=cfg("t"), channels=["log"])
         saver.prune(["t"])
-        assert len(list(saver.list(cfg("t")))) == 3  # the head, and the chain of its delta channel
+        assert [t.checkpoint["id"] for t in saver.list(cfg("t"))] == [IDS[5]]
+        assert saver.get_delta_channel_history(config=cfg("t"), channels=["log"]) == history
+        found = saver.stats("t")
+        assert found is not None
+        assert found.namespaces[""].ancestors.count == 2  # the chain of its delta channel
 
 
 if __name__ == "__main__":

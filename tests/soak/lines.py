@@ -80,18 +80,18 @@ class Chain:
             times_left(self.hand.raw, self.thread_id)
         return [(task, channel, value) for channel, value in writes]
 
-    def put(self, parent: State, checkpoint_id: str, source: str = "loop", *, whole: bool = False) -> State:
-        """A child of `parent`; `whole` stores a snapshot of its log."""
+    def put(self, parent: State, checkpoint_id: str, source: str = "loop", *, alone: bool = False) -> State:
+        """A child of `parent`; `alone` stores a snapshot of its log and names no parent."""
         hand, items = self.hand, parent.waiting
         n = hand.next_name()
         stable = parent.stable if parent.stable and hand.chance(self.steady) else [f"{n} {k}" for k in range(30)]
         log, versions = extended(parent.log, items), dict(parent.versions)
         updates, steps = parent.counters[0] + bool(items), parent.counters[1] + 1
         # A branch from a checkpoint with writes to the log stores it: those writes are another child's.
-        snapshot = updates >= SNAPSHOT_EVERY or whole or (source == "fork" and bool(items))
+        snapshot = updates >= SNAPSHOT_EVERY or alone or (source == "fork" and bool(items))
         values: dict[str, Any] = {"n": n, "stable": stable, "digest": digest(n, stable, log)}
         changed = {"n", "digest"} | ({"stable"} if stable is not parent.stable else set())
-        if items or whole:
+        if items or alone:
             changed.add(LOG)
         if snapshot:
             values[LOG] = _DeltaSnapshot(log)
@@ -103,12 +103,14 @@ class Chain:
         if self.delta:
             metadata |= {"asked": len(parent.asked)}
             metadata |= {"counters_since_delta_snapshot": {LOG: counters}} if any(counters) else {}
-        self.saver.put(self.config(parent.id), checkpoint(checkpoint_id, values, versions), metadata, new)
+        self.saver.put(
+            self.config(None if alone else parent.id), checkpoint(checkpoint_id, values, versions), metadata, new
+        )
         hand.counts["puts"] += 1
         return State(checkpoint_id, n, stable, log, versions, counters, [])
 
     def put_or_store(self, parent: State, checkpoint_id: str, source: str) -> State:
-        """A child of `parent`; if that was removed meanwhile, with its log, for then it needs nobody."""
+        """A child of `parent`; if that was removed meanwhile, alone."""
         try:
             return self.put(parent, checkpoint_id, source)
         except CheckpointerError as error:
@@ -117,7 +119,7 @@ class Chain:
         if self.saver.get_tuple(self.config(parent.id)) is not None:
             raise BrokenError(f"{place(self.config(parent.id))} is there, and a child of it was refused")
         self.hand.counts["refused"] += 1
-        return self.put(parent, checkpoint_id, source, whole=True)
+        return self.put(parent, checkpoint_id, source, alone=True)
 
 
 class Line(Chain):

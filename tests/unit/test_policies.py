@@ -236,6 +236,38 @@ def chain(drawn: list[tuple[set[str], set[str], int, str]]) -> dict[bytes, Heade
 
 
 NAMES = st.sets(st.sampled_from("abcd"))
+
+
+def test_children_go_before_their_parents_whatever_their_ids_say() -> None:
+    """A worker whose clock was wrong has made the parent newer than the child."""
+    now = thread({name("9"): head(refs="log"), name("5"): head("9", deltas="log"), name("7"): head("5", refs="log")})
+    assert [g.checkpoint for g in policies.groups(now, only(name("7")))] == [name("5"), name("9")]
+    cycle = thread({name("1"): head("2"), name("2"): head("1"), name("3"): head("3")})
+    assert {g.checkpoint for g in policies.groups(cycle, only())} == set(cycle.headers)
+
+
+def test_pending_sends_of_old_formats_keep_the_parent_that_has_them() -> None:
+    headers = {name("1"): head(), name("2"): head("1"), name("3"): head("2", deltas="__pregel_tasks")}
+    assert keep_latest(headers) == policies.Kept({name("3")}, {name("2"): set()})
+
+
+def test_long_chains_are_followed_once() -> None:
+    """Each checkpoint needs its ancestors down to the first; each is walked once for all that stay."""
+    looks = 0
+
+    class Counted(dict[bytes, Header]):
+        def __getitem__(self, key: bytes) -> Header:
+            nonlocal looks
+            looks += 1
+            return super().__getitem__(key)
+
+    chain = Counted({name(f"{n:05}"): head(f"{n - 1:05}", deltas="log") for n in range(1, 2001)})
+    assert policies.with_ancestors(chain, set(chain)).ancestors == {}
+    branches = set(list(chain)[-100:])
+    assert len(policies.with_ancestors(chain, branches).ancestors) == 1900
+    assert looks < 10 * len(chain)
+
+
 HEADERS = st.lists(st.tuples(NAMES, NAMES, st.integers(0, 3), st.sampled_from(["", "s"])), max_size=25).map(chain)
 ORPHANS = st.sets(
     st.builds(lambda c, v: b"\x1f%b\x1f%d" % (c.encode(), v), st.sampled_from("abcxyz"), st.integers(1, 3))

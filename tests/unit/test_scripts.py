@@ -31,6 +31,7 @@ CALLS = {
     "strays": _scripts.strays(THREAD, b"", 1),
     "copy": _scripts.copy(THREAD, OTHER),
     "note_run": _scripts.note_run(b"run", b"t"),
+    "sizes": _scripts.sizes(THREAD, 1, []),
     "thread_info": _scripts.thread_info(THREAD, b"", 1),
 }
 

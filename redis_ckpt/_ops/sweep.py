@@ -187,7 +187,8 @@ class Sweep:
     def _shorten(self, thread_id: str, thread: policies.Thread, ages: Ages) -> Flow[None]:
         limits = self._limits
         # Writes of a living thread may come before their checkpoint, and so may the first of a new one.
-        early = None if thread.headers else limits.before or limits.idle_before
+        given = [limit for limit in (limits.before, limits.idle_before) if limit is not None]
+        early = None if thread.headers else max(given, default=None)
         writes_before = early and min(early, datetime.now(timezone.utc) - WRITES_STAY)
 
         def is_older(limit: datetime | None) -> Callable[[bytes], bool]:

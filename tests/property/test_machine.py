@@ -1,0 +1,37 @@
+"""Threads that are written, read, copied, pruned, swept and given deadlines in any order stay what the model says."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import redis
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.property.machine import SAVERS, Machine
+from tests.savers import MakeSaver, in_one_colour, on_valkey
+
+EXAMPLES = {"default": 90, "long": 2000}[os.environ.get("HYPOTHESIS_PROFILE", "default")]
+SECONDS = 1800.0  # the long profile, or the shrinking of a failure
+STEPS = 20
+
+
+def _play(make_saver: MakeSaver, raw: redis.Redis, examples: int) -> None:
+    savers = {name: make_saver(**options) for name, options in SAVERS.items()}
+    run_state_machine_as_test(
+        lambda: Machine(savers, raw),  # type: ignore[arg-type]  # it takes any maker of machines
+        settings=settings(max_examples=examples, stateful_step_count=STEPS, print_blob=True),
+    )
+
+
+@pytest.mark.timeout(SECONDS)
+@on_valkey
+@in_one_colour
+def test_random_lives(make_saver: MakeSaver, raw: redis.Redis) -> None:
+    _play(make_saver, raw, EXAMPLES)
+
+
+@pytest.mark.timeout(SECONDS)
+def test_random_lives_on_every_server_in_both_colours(make_saver: MakeSaver, raw: redis.Redis) -> None:
+    _play(make_saver, raw, EXAMPLES // 15)

@@ -1,7 +1,7 @@
 """The figures of docs/upkeep.md: server time of every command on a long thread, the cost of `list` on it, and what
 `keep_last=1` keeps.
 
-    python -m bench.upkeep [--checkpoints 10000] [--steps 1000] [--runs 5]
+    python -m bench.upkeep [--checkpoints 10000] [--steps 1000] [--runs 3]
 
 Server time is what SLOWLOG says of single commands. On a machine that does other work single commands are stretched by
 chance, so all is done in several runs; the table has the slowest command of each operation in its best run.
@@ -83,6 +83,7 @@ def server_times(kind: str, checkpoints: int) -> dict[str, tuple[float, str]]:
     try:
         admin, saver = server.raw(), RedisSaver(redis_client=server.raw())
         saver.setup()
+        admin.config_set("slowlog-max-len", 1_000_000)
         ids = long_thread(saver, "t", checkpoints, NAMESPACES)
         found: dict[str, tuple[float, str]] = {}
         for name, call in operations(server, saver, ids):
@@ -92,7 +93,7 @@ def server_times(kind: str, checkpoints: int) -> dict[str, tuple[float, str]]:
             admin.config_set("slowlog-log-slower-than", -1)
             entries = [
                 (int(entry["duration"]) / 1000, bytes(entry["command"]).split()[0].decode())
-                for entry in admin.slowlog_get(100_000)
+                for entry in admin.slowlog_get(1_000_000)
             ]
             found[name] = max([found.get(name, (0.0, "")), *entries])
         return found
@@ -141,7 +142,7 @@ def _in_turn(*calls: Callable[[], Any]) -> list[float]:
 def print_shallow(steps: int) -> None:
     """What the server holds while a thread grows, with `keep_last=1` and without."""
     kinds = {"keep_last=1": (1, False), "keep_last=1, a delta channel": (1, True), "all kept": (None, False)}
-    print(f"| steps | {' | '.join(f'{name}: checkpoints, bytes' for name in kinds)} |\n|---|{'---|' * len(kinds)}")
+    print(f"| steps | {' | '.join(f'{name}: records, bytes' for name in kinds)} |\n|---|{'---|' * len(kinds)}")
     server = start("valkey")
     try:
         raw = server.raw()
@@ -172,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoints", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=1_000)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--runs", type=int, default=3)
     asked = parser.parse_args()
     print(f"{date.today()}, {platform.machine()}, Python {platform.python_version()}, redis-py {version('redis')}\n")
     print_server_times(asked.checkpoints, asked.runs)

@@ -13,7 +13,7 @@
 --
 -- Returns  the epoch now, groups done, then what went: checkpoints that readers saw, writes, blobs, bytes of names
 --          and values; or 0 alone if a checkpoint was put or removed since: then nothing was written
--- Cost     O(m log n), m at most 250 or one group; the caller sends again what was not done
+-- Cost     O(m log n), m at most 150 or one group; the caller sends again what was not done
 -- Caller   redis_ckpt/_scripts.py: forget
 --- @include lib/keys
 --- @include lib/order
@@ -22,7 +22,7 @@
 --- @include lib/header
 local idle, epoch, mode = ARGV[1], ARGV[2], ARGV[3]
 -- The bounds of one call. The memory of large values is freed at once, so bytes count too.
-local MOST_NAMES, MOST_BYTES = 250, 4 * 1024 * 1024
+local MOST_NAMES, MOST_BYTES = 150, 4 * 1024 * 1024
 
 if (redis.call('HGET', checkpoints, 'epoch') or '') ~= epoch then
   return 0

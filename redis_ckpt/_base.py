@@ -308,7 +308,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         these runs have written: see the base class.
 
         Cost: 1 round trip for the runs' threads (kept for a day; older runs need a walk over all threads), then for
-        each thread 1 for each 100 checkpoints and 1 for each 200 checkpoints, values and writes removed.
+        each thread 1 for each 100 checkpoints and 1 for each 100 checkpoints, values and writes removed.
         Source: `BaseCheckpointSaver.delete_for_runs`.
         """
         self._run(remove.delete_for_runs(self._store, run_ids))
@@ -329,7 +329,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         Raises:
             ValueError: The strategy is unknown or an id is empty; said before anything is read.
 
-        Cost: for each thread 1 round trip for each 100 checkpoints, and 1 for each 200 checkpoints, values and writes
+        Cost: for each thread 1 round trip for each 100 checkpoints, and 1 for each 100 checkpoints, values and writes
         removed.
         Source: `BaseCheckpointSaver.prune`.
         """

@@ -136,7 +136,7 @@ class Upkeep(ABC):
             TypeError: An argument is of a wrong type; said as early.
 
         Cost: a walk over the keys of the server (SCAN) if no threads are given. For each thread 1 round trip for each
-        100 checkpoints, and where something goes 1 for each 200 checkpoints, values and writes.
+        100 checkpoints, and where something goes 1 for each 100 checkpoints, values and writes.
         """
         if inspect.iscoroutinefunction(on_progress):
             raise TypeError("on_progress is a coroutine function, which sweep cannot await: use asweep")

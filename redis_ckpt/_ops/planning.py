@@ -32,7 +32,7 @@ from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 HEADERS_PAGE = 100
 FIRST_MEMBER = 6  # of a reply of `headers`
-NAMES_A_CALL = 200  # checkpoints and blobs; their writes are not known here: `forget` itself bounds what it does
+NAMES_A_CALL = 120  # checkpoints and blobs; their writes are not known here: `forget` itself bounds what it does
 MOST_TRIES = 200  # of one thread that is being written to all the time
 
 Keep: TypeAlias = "Callable[[policies.Thread], policies.Kept]"

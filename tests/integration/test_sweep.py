@@ -203,7 +203,7 @@ def test_idle_threads_go_at_once_and_as_a_whole(saver: Facade, raw: redis.Redis)
         ({"keep_last": 1}, []),
         ({"older_than": timedelta(days=20)}, ["old"]),
         ({"idle_for": timedelta(days=20)}, ["old"]),
-        ({"older_than": timedelta(days=99), "idle_for": timedelta(days=20)}, []),
+        ({"older_than": timedelta(days=99), "idle_for": timedelta(days=20)}, ["old"]),
         ({"older_than": 0}, ["old", "young"]),
         ({"idle_for": 1}, ["old", "young"]),
     ],

@@ -235,12 +235,15 @@ class Crowd(Chain):
 
     def look(self, checkpoint_id: str | None = None) -> State:
         """The newest or a certain checkpoint; EMPTY if there is none."""
-        found = self.saver.get_tuple(self.config(checkpoint_id))
-        if found is None:
-            return EMPTY
-        check(self.saver, found)
-        self.hand.counts["read back"] += 1
-        return state_of(self.saver, found)
+        while (found := self.saver.get_tuple(self.config(checkpoint_id))) is not None:
+            if check(self.saver, found, may_go=True):
+                self.hand.counts["read back"] += 1
+                try:
+                    return state_of(self.saver, found)
+                except CheckpointerError:  # it went just now; what is there instead is looked at
+                    if self.saver.get_tuple(found.config) is not None:
+                        raise
+        return EMPTY
 
     def look_at_all(self) -> None:
         """Every checkpoint of the thread, of all namespaces, is whole or gone by now."""

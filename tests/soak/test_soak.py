@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 
-from tests.servers import Server, on_real_servers
+from tests.savers import on_valkey
+from tests.servers import Server
 from tests.soak.soak import campaign
 
 SECONDS = 4.0
 
 
-@on_real_servers
+@on_valkey  # `make soak` has the others
 def test_four_processes_write_while_one_sweeps(server: Server) -> None:
     result = campaign(server, SECONDS, seed=random.getrandbits(32))
     assert not result.failures, "\n".join(result.failures)

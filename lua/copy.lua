@@ -6,7 +6,7 @@
 -- KEYS[4]  <prefix>:{T}:order        zset
 -- KEYS[5]  <prefix>:{T}:pending      zset
 -- KEYS[6..10]                        the target's, in the same order
--- ARGV[1]  idle       ms without a write until the target expires, if the source has no idle time of its own; 0 = never
+-- ARGV[1]  idle       ms until the target expires, if the source has no idle time of its own; 0 = never
 -- ARGV[2]  epoch      the target's; a target that has it is the work of this very call, whose answer was lost
 --
 -- Returns  1 copied, 0 the source has no checkpoints, -1 the target has checkpoints; nothing is written unless 1

@@ -5,7 +5,7 @@
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; GS ns US id of ancestors that are only walked
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
--- ARGV[1]  idle       ms from this read until the thread expires, if that is later than now; nothing = reads do not count
+-- ARGV[1]  idle       ms from this read until the thread expires, if that is later; nothing = reads do not count
 -- ARGV[2]  ns         the namespace, quoted
 -- ARGV[3]  target     the checkpoint whose ancestors are meant, quoted; nothing = the latest
 -- ARGV[4]  at         the ancestor to go on from, quoted; nothing = begin with the target's parent

@@ -5,7 +5,7 @@
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
--- ARGV[1]  idle       ms from this read until the thread expires, if that is later than now; nothing = reads do not count
+-- ARGV[1]  idle       ms from this read until the thread expires, if that is later; nothing = reads do not count
 -- ARGV[2]  size       checkpoints a page
 -- ARGV[3]  bare       1 = records only, without blobs and writes
 -- ARGV[4]  own_low    the range of members ns US id to list

@@ -17,9 +17,10 @@
 -- ARGV[9]  quiet      how many channels have neither: a value stored at their version belongs to the checkpoint
 -- ARGV[10..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
 --
--- Returns  how many checkpoints the namespace has, when stored; or the refs that were not sent and are not stored: then nothing was written, and the
---          caller sends once more with them; or, when nothing was written either, 0: the order of the thread is
---          lost, or -1: its parent was removed, and delta channels would be rebuilt from that one
+-- Returns  how many checkpoints the namespace has, when stored; or the refs that were not sent and are not stored:
+--          then nothing was written, and the caller sends once more with them; or, when nothing was written either,
+--          0: the order of the thread is lost, or -1: its parent was removed, and delta channels would be rebuilt
+--          from that one
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
@@ -65,7 +66,8 @@ local parent, deltas = string.match(record, '^1([^\29]*)\29[^\29]*\29[^\29]*\29(
 if parent ~= '' and ns .. parent ~= field and not redis.call('ZSCORE', order, ns .. parent) then
   if is_ancestor(ns .. parent) then return -1 end
   for channel in string.gmatch(deltas, '[^\30]+') do
-    if channel ~= '__pregel_tasks' and not string.find('\30' .. refs, '\30' .. channel .. US, 1, true) then return -1 end
+    local is_stored = string.find('\30' .. refs, '\30' .. channel .. US, 1, true)
+    if not is_stored and channel ~= '__pregel_tasks' then return -1 end
   end
 end
 

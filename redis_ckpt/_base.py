@@ -24,10 +24,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from typing_extensions import Self
 
 from redis_ckpt import _scripts, _versions
+from redis_ckpt._config import Target
 from redis_ckpt._expiry import TTL, Expiry, count_of
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import check_prefix
-from redis_ckpt._ops import HandedOut, Store, copying, history, listing, read, remove, write
+from redis_ckpt._ops import Recent, Store, copying, history, listing, read, remove, write
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.retain import Retention, put_and_retain
 from redis_ckpt._source import Source
@@ -55,7 +56,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         most = count_of(keep_last, "keep_last")
         self._retention = None if most is None else Retention(most)
         self._runs = write.RecentRuns()
-        self._handed_out = HandedOut()
+        self._handed_out: Recent[Target, bool] = Recent()
         self._connect(Source(redis_url, redis_client, connection_args).sorted_out())
 
     @classmethod

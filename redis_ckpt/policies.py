@@ -74,6 +74,15 @@ class Group(NamedTuple):
     refs: tuple[bytes, ...] | None = None
 
 
+def heads(names: Iterable[bytes]) -> list[bytes]:
+    """The field of the newest checkpoint of each namespace."""
+    newest: dict[bytes, bytes] = {}
+    for name in names:
+        ns, _ = split(name)
+        newest[ns] = max(name, newest.get(ns, b""))
+    return list(newest.values())
+
+
 def split(name: bytes) -> tuple[bytes, bytes]:
     """Namespace and id of a field, quoted."""
     ns, _, checkpoint_id = name.partition(US)
@@ -85,11 +94,12 @@ def id_of(name: bytes) -> bytes:
     return name.partition(US)[2]
 
 
-def _never(_: bytes) -> bool:
+def never(_: bytes) -> bool:
+    """Whether a checkpoint is old, where none is."""
     return False
 
 
-def retained(thread: Thread, most: int | None = None, is_old: Callable[[bytes], bool] = _never) -> Kept:
+def retained(thread: Thread, most: int | None = None, is_old: Callable[[bytes], bool] = never) -> Kept:
     """Of each namespace the newest `most` checkpoints that are not old, and what they need.
 
     The newest of a namespace stays however old it is. A subgraph with a memory of its own (no colon in its name) also
@@ -179,7 +189,7 @@ def unstored(header: Header) -> set[bytes]:
     return set(header.deltas).difference(channels(header))
 
 
-def late(kept: Iterable[bytes], strays: Iterable[bytes], is_old: Callable[[bytes], bool] = _never) -> list[bytes]:
+def late(kept: Iterable[bytes], strays: Iterable[bytes], is_old: Callable[[bytes], bool] = never) -> list[bytes]:
     """Of checkpoints that have writes but no record, those that are old, or older than everything that stays.
 
     Their writes came after they were removed. The others' may have come before their checkpoint, and stay.

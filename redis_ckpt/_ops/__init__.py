@@ -8,34 +8,43 @@ Rule 3: a reply is decoded here and nowhere else.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from redis_ckpt._config import Target
 from redis_ckpt._expiry import Expiry
 
+K = TypeVar("K")
+V = TypeVar("V")
 
-class HandedOut:
-    """The last checkpoints that this process was given and whose delta channels it may yet want to rebuild."""
+
+class Recent(Generic[K, V]):
+    """The last few thousand pairs that were put: what a process remembers and may forget.
+
+    No lock, which a fork might inherit closed: each step is atomic, and to forget one too many does no harm.
+    """
 
     MOST = 4096
 
     def __init__(self) -> None:
-        self._targets: dict[Target, None] = {}
+        self._pairs: dict[K, V] = {}
 
-    def note(self, target: Target) -> None:
-        """Remember a checkpoint; the oldest is forgotten."""
-        # no lock, which a fork might inherit closed: each step is atomic, and to forget one too many does no harm
-        self._targets.pop(target, None)
-        self._targets[target] = None
-        if len(self._targets) > self.MOST:
+    def put(self, key: K, value: V) -> None:
+        """Remember a pair; the oldest is forgotten."""
+        self._pairs.pop(key, None)
+        self._pairs[key] = value
+        if len(self._pairs) > self.MOST:
             with suppress(RuntimeError, StopIteration):  # another thread was at it
-                self._targets.pop(next(iter(self._targets)), None)
+                self._pairs.pop(next(iter(self._pairs)), None)
 
-    def has(self, target: Target) -> bool:
-        """Whether it is among the last."""
-        return target in self._targets
+    def get(self, key: K) -> V | None:
+        """The value of a key; None if it is not, or no longer, among them."""
+        return self._pairs.get(key)
+
+    def forget(self, key: K) -> None:
+        """Forget a pair."""
+        self._pairs.pop(key, None)
 
 
 class Store(NamedTuple):
@@ -44,4 +53,4 @@ class Store(NamedTuple):
     prefix: bytes
     serde: SerializerProtocol
     expiry: Expiry
-    handed_out: HandedOut
+    handed_out: Recent[Target, bool]  # what this process was given, with delta channels that it may yet rebuild

@@ -32,7 +32,7 @@ def delta_channel_history(
         (reply,) = yield [_scripts.history(keys, quote(ns), target, at, ANCESTORS_PAGE, wanted, idle_ms)]
         if reply is None:
             # An id that nobody knows has no history. Of one that was there, an empty one would be a wrong state.
-            if at or store.handed_out.has(Target(thread_id, ns, checkpoint_id)):
+            if at or store.handed_out.get(Target(thread_id, ns, checkpoint_id)):
                 raise _removed(thread_id, ns, unquote(target))
             break
         target = reply[0]

@@ -61,7 +61,7 @@ def remove_all_but(
     keep: Keep,
     *,
     thread: policies.Thread | None = None,
-    is_old: Callable[[bytes], bool] | None = None,
+    is_old: Callable[[bytes], bool] = policies.never,
     dry_run: bool = False,
     tries: int | None = None,
 ) -> Flow[Removed]:
@@ -90,8 +90,7 @@ def remove_all_but(
             return removed
         kept = keep(thread)
         named = [*kept.checkpoints, *kept.ancestors]
-        late = policies.late(named, thread.strays, is_old) if is_old else policies.late(named, thread.strays)
-        plan = policies.groups(thread, kept, late)
+        plan = policies.groups(thread, kept, policies.late(named, thread.strays, is_old))
         if (yield from carry_out(store, thread_id, thread, plan, removed, dry_run)):
             return removed
         if dry_run:

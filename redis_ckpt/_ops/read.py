@@ -154,7 +154,7 @@ def finished(store: Store, read: Read, sends: list[Any] | None) -> CheckpointTup
         versions = checkpoint["channel_versions"]
         versions[TASKS] = max(versions.values()) if versions else next_version(None)
     if header.deltas and not values.keys() >= set(map(unquote, header.deltas)) - {TASKS}:
-        store.handed_out.note(read.target)
+        store.handed_out.put(read.target, True)
     pairs = [(name, record) for name, record in stored.writes if record is not None]
     return CheckpointTuple(
         config=read.target.config(),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from contextlib import suppress
 
 from langchain_core.runnables import RunnableConfig
 
 from redis_ckpt import policies
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import quote
-from redis_ckpt._ops import Store
+from redis_ckpt._ops import Recent, Store
 from redis_ckpt._ops.planning import remove_all_but
 from redis_ckpt._ops.write import Stored
 from redis_ckpt.errors import CheckpointerError
@@ -29,29 +28,25 @@ def slack(keep_last: int) -> int:
 class Retention:
     """How many checkpoints of a namespace a saver keeps, and where it has found that more must stay."""
 
-    MOST = 4096
-
     def __init__(self, keep_last: int) -> None:
         self.keep_last = keep_last
         # Where more stay than are wanted, for the sake of others, each put would else begin a removal of nothing.
-        self._needed: dict[tuple[str, bytes], int] = {}
+        self._needed: Recent[tuple[str, bytes], int] = Recent()
 
     def is_due(self, stored: Stored) -> bool:
         """Whether the namespace of a put has grown enough to remove something."""
         target = stored.target
-        needed = self._needed.get((target.thread_id, quote(target.checkpoint_ns)), 0)
+        needed = self._needed.get((target.thread_id, quote(target.checkpoint_ns))) or 0
         return stored.in_namespace > max(self.keep_last, needed) + slack(self.keep_last)
 
     def kept(self, thread_id: str, thread: policies.Thread) -> policies.Kept:
         """What stays; remembers where that is more than is wanted."""
         kept = policies.retained(thread, self.keep_last)
         for ns, count in Counter(policies.split(name)[0] for name in kept.checkpoints).items():
-            self._needed.pop((thread_id, ns), None)
             if count > self.keep_last:
-                self._needed[thread_id, ns] = count
-        while len(self._needed) > self.MOST:
-            with suppress(RuntimeError, StopIteration):  # another thread was at it
-                self._needed.pop(next(iter(self._needed)), None)
+                self._needed.put((thread_id, ns), count)
+            else:
+                self._needed.forget((thread_id, ns))
         return kept
 
 

@@ -160,14 +160,14 @@ class Sweep:
         if self._limits.before is not None:
             yield from ages.ask(self._store, thread_id, thread.checkpoints)
         elif self._limits.idle_before is not None:
-            yield from ages.ask(self._store, thread_id, _heads(thread.checkpoints))
+            yield from ages.ask(self._store, thread_id, policies.heads(thread.checkpoints))
 
     def _is_idle(self, thread: policies.Thread, ages: Ages) -> bool:
         """Whether the thread goes as a whole: not if it has an idle time of its own, or is pinned."""
         limit = self._limits.idle_before
         if limit is None or not thread.checkpoints or thread.idle:
             return False
-        heads = [ages.at(name) for name in _heads(thread.checkpoints)]
+        heads = [ages.at(name) for name in policies.heads(thread.checkpoints)]
         early = [at for at in map(ages.at, thread.strays) if at is not None]  # writes of what is still to come
         return all(at is not None and at < limit for at in [*heads, *early])
 
@@ -205,11 +205,3 @@ class Sweep:
 
     def _count(self, gone: Removed) -> None:
         self._removed.add(gone.checkpoints, gone.writes, gone.blobs, gone.bytes)
-
-
-def _heads(headers: Iterable[bytes]) -> Iterable[bytes]:
-    newest: dict[bytes, bytes] = {}
-    for name in headers:
-        ns, _ = policies.split(name)
-        newest[ns] = max(name, newest.get(ns, b""))
-    return newest.values()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
@@ -19,7 +18,7 @@ from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, target_of
 from redis_ckpt._flow import Call, Flow
 from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys
-from redis_ckpt._ops import Store
+from redis_ckpt._ops import Recent, Store
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 ORDER_LOST, PARENT_REMOVED = 0, -1  # what `put` answers in place of a count
@@ -28,11 +27,10 @@ ORDER_LOST, PARENT_REMOVED = 0, -1  # what `put` answers in place of a count
 class RecentRuns:
     """The (run, thread) pairs that this process has noted lately: a run is noted once an hour, not each put."""
 
-    MOST = 4096
     SECONDS = 3600.0  # far below the life of the key, so that the key of a long run never expires under it
 
     def __init__(self) -> None:
-        self._noted: dict[tuple[str, str], float] = {}
+        self._noted: Recent[tuple[str, str], float] = Recent()
 
     def is_noted(self, run_id: str, thread_id: str) -> bool:
         """Whether the pair was noted within the hour."""
@@ -40,13 +38,8 @@ class RecentRuns:
         return at is not None and time.monotonic() - at < self.SECONDS
 
     def note(self, run_id: str, thread_id: str) -> None:
-        """Remember the pair; the oldest is forgotten."""
-        # no lock, which a fork might inherit closed: each step is atomic, and to forget a pair twice does no harm
-        self._noted.pop((run_id, thread_id), None)
-        self._noted[run_id, thread_id] = time.monotonic()
-        if len(self._noted) > self.MOST:
-            with suppress(RuntimeError, StopIteration):  # another thread was at it
-                self._noted.pop(next(iter(self._noted)), None)
+        """Remember the pair."""
+        self._noted.put((run_id, thread_id), time.monotonic())
 
 
 class Stored(NamedTuple):

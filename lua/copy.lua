@@ -26,11 +26,6 @@ for i = 1, #source do
   redis.call('UNLINK', target[i])
   redis.call('COPY', source[i], target[i])
 end
-local ms = idle_time(idle)
-if ms > 0 then
-  expire_in(ms, target)
-else
-  persist(target)
-end
+settle(idle, target)
 redis.call('HSET', target[1], 'epoch', epoch)
 return 1

@@ -21,10 +21,5 @@ if own == '' then
 else
   redis.call('HSET', checkpoints, 'idle', own)
 end
-local keys, ms = {checkpoints, blobs, writes, order, pending}, idle_time(idle)
-if ms > 0 then
-  expire_in(ms, keys)
-else
-  persist(keys)
-end
+settle(idle, {checkpoints, blobs, writes, order, pending})
 return 1

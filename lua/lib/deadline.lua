@@ -26,6 +26,16 @@ local function persist(keys)
   end
 end
 
+-- Gives those of the keys that exist the deadline that an idle time says, or none.
+local function settle(idle, keys)
+  local ms = idle_time(idle)
+  if ms > 0 then
+    expire_in(ms, keys)
+  else
+    persist(keys)
+  end
+end
+
 -- After a write. `left` is what `time_left` said before it: without an idle time the thread keeps its deadline,
 -- for the keys too that are new.
 local function written(idle, left)

@@ -7,19 +7,17 @@ connection are raised.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
-import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import redis
-import redis.asyncio
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ReadOnlyError
 
-from redis_ckpt._flow import Call, Command, Plain, Reply, Scan, Trip
+from redis_ckpt._coalesce import pack
+from redis_ckpt._flow import Call, Command, Reply, Scan, Trip, words
 from redis_ckpt._source import (
     Source,
     check_options,
@@ -27,6 +25,7 @@ from redis_ckpt._source import (
     error_replies,
     is_async,
     is_cluster,
+    is_of_redis_py,
     refuse_decoding,
     url_options,
 )
@@ -37,23 +36,15 @@ if TYPE_CHECKING:
 
 RETRIES = 5  # with the back-off below waits of 2.5 seconds at the most; every script is safe to repeat
 BACKOFF_BASE_SECONDS, BACKOFF_CAP_SECONDS = 0.05, 1.0
-MAX_CONNECTIONS = 64  # of one event loop; further calls wait for a free one instead of failing
 
 
-def _retrying(retry_class: Any) -> dict[str, Any]:
+def retrying(retry_class: Any) -> dict[str, Any]:
+    """The options of a client that repeats what may have been lost."""
     backoff = ExponentialWithJitterBackoff(base=BACKOFF_BASE_SECONDS, cap=BACKOFF_CAP_SECONDS)
     return {"retry": retry_class(backoff, RETRIES), "retry_on_error": [BusyLoadingError, ReadOnlyError]}
 
 
-def _words(command: Command) -> tuple[Any, ...]:
-    if isinstance(command, Call):
-        return ("EVALSHA", command.sha, len(command.keys), *command.keys, *command.args)
-    if isinstance(command, Plain):
-        return command.words
-    return ("SCAN", command.cursor or 0, "MATCH", command.pattern, "COUNT", command.size)
-
-
-def _scan_page(client: Any, scan: Scan, cluster: bool) -> tuple[Scan, dict[str, Any], int, int]:
+def scan_page(client: Any, scan: Scan, cluster: bool) -> tuple[Scan, dict[str, Any], int, int]:
     """The SCAN of one node, the options that lead to it, its number, and how many nodes there are (0: no cluster)."""
     if not cluster:
         return scan, {}, 0, 0
@@ -62,7 +53,7 @@ def _scan_page(client: Any, scan: Scan, cluster: bool) -> tuple[Scan, dict[str, 
     return scan._replace(cursor=cursor), {"target_nodes": nodes[node]}, node, len(nodes)
 
 
-def _next_scan(reply: Any, node: int, nodes: int) -> list[Any]:
+def next_scan(reply: Any, node: int, nodes: int) -> list[Any]:
     """[next cursor or None, keys]; on a cluster the cursor is (node, its cursor)."""
     cursor, keys = reply
     if isinstance(cursor, Mapping):
@@ -72,7 +63,7 @@ def _next_scan(reply: Any, node: int, nodes: int) -> list[Any]:
     return [(node + 1, 0) if node + 1 < nodes else None, keys]
 
 
-class _Wire:
+class Wire:
     """What both kinds of wire know of their source.
 
     Raises:
@@ -110,20 +101,21 @@ class _Wire:
         self._cluster = is_cluster(client)
 
 
-class SyncWire(_Wire):
+class SyncWire(Wire):
     """Sends trips over a blocking client. Threads may share it."""
 
     def __init__(self, owner: str, source: Source) -> None:
         super().__init__(owner, source)
         self._client = client = source.redis_client
         if client is None:
-            retry = _retrying(importlib.import_module("redis.retry").Retry)
+            retry = retrying(importlib.import_module("redis.retry").Retry)
             # threads are the caller's to bound: no limit of our own that fails where a wait would do
             self._client = redis.Redis.from_url(self._url, **{"max_connections": 2**31, **retry, **self._options})
             check_options(self._client.connection_pool)
         elif is_async(client):
             raise TypeError("RedisSaver takes a blocking client; for an asyncio client use AsyncRedisSaver")
         self._know(self._client)
+        self._drivable = _can_drive(self._client)
 
     def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
@@ -133,7 +125,7 @@ class SyncWire(_Wire):
                 return [self._one(command) for command in trip]
             pipe = self._client.pipeline(transaction=False)
             for command in trip:
-                pipe.execute_command(*_words(command))
+                pipe.execute_command(*words(command))
             replies: list[Reply] = pipe.execute(raise_on_error=False)
             return replies
         finally:
@@ -142,12 +134,25 @@ class SyncWire(_Wire):
 
     def _one(self, command: Command) -> Reply:
         try:
+            if self._drivable and type(command) is Call:
+                return self._call(command)
             if not isinstance(command, Scan):
-                return self._client.execute_command(*_words(command))
-            page, options, node, nodes = _scan_page(self._client, command, self._cluster)
-            return _next_scan(self._client.execute_command(*_words(page), **options), node, nodes)
+                return self._client.execute_command(*words(command))
+            page, options, node, nodes = scan_page(self._client, command, self._cluster)
+            return next_scan(self._client.execute_command(*words(page), **options), node, nodes)
         except self._errors as error:
             return clearer(error)
+
+    def _call(self, call: Call) -> Reply:
+        """What `execute_command` does, without what it does for other commands: a fifth of a round trip."""
+        pool = self._client.connection_pool
+        connection = pool.get_connection()
+        try:
+            return connection.retry.call_with_retry(
+                partial(_ask, connection, [pack(call)]), lambda _error: connection.disconnect()
+            )
+        finally:
+            pool.release(connection)
 
     def close(self) -> None:
         """Close what this wire has opened; a client that was given stays open."""
@@ -158,158 +163,20 @@ class SyncWire(_Wire):
             self._server.close()
 
 
-class AsyncWire(_Wire):
-    """Sends trips over asyncio clients, one for each event loop that uses it."""
-
-    def __init__(self, owner: str, source: Source) -> None:
-        super().__init__(owner, source)
-        self._lock = threading.Lock()
-        self._clients: dict[asyncio.AbstractEventLoop, tuple[Any, AsyncGenerator[None, None] | None]] = {}
-        client = self._given = source.redis_client
-        if client is None:
-            self._make: Callable[[], Any] = _async_maker(self._url, self._options)
-            client = self._make()  # no connection yet; shows what kind of client it is, and that the URL is sound
-            check_options(client.connection_pool)
-        elif not is_async(client):
-            raise TypeError("AsyncRedisSaver takes an asyncio client; for a blocking client use RedisSaver")
-        else:
-            self._make = _given_once(client)
-        self._know(client)
-
-    def forget_loops(self) -> None:
-        """Begin anew in a forked child; what the parent has opened is the parent's."""
-        self._lock = threading.Lock()
-        self._clients = {}
-
-    async def _client(self) -> Any:
-        loop = asyncio.get_running_loop()
-        try:
-            return self._clients[loop][0]
-        except KeyError:
-            with self._lock:
-                client = self._make()
-                for gone in [known for known in self._clients if known.is_closed()]:
-                    del self._clients[gone]
-            keeper = None if client is self._given else self._closed_with_loop(client)
-            self._clients[loop] = client, keeper
-            if keeper is not None:
-                await keeper.asend(None)  # does not wait; from here on the loop knows it
-            return client
-
-    async def _closed_with_loop(self, client: Any) -> AsyncGenerator[None, None]:
-        """Closes the client when its loop ends: `asyncio.run` closes the async generators that were begun on it."""
-        try:
-            yield
-        finally:
-            self._clients.pop(asyncio.get_running_loop(), None)
-            await client.aclose()
-
-    async def send(self, trip: Trip) -> list[Reply]:
-        """One round trip."""
-        self.check_open()
-        client = await self._client()
-        if len(trip) == 1 or self._cluster:
-            return [await self._one(client, command) for command in trip]
-        pipe = client.pipeline(transaction=False)
-        for command in trip:
-            pipe.execute_command(*_words(command))
-        replies: list[Reply] = await pipe.execute(raise_on_error=False)
-        return replies
-
-    async def _one(self, client: Any, command: Command) -> Reply:
-        try:
-            if not isinstance(command, Scan):
-                return await client.execute_command(*_words(command))
-            await client.initialize()  # a cluster's client knows its nodes only then
-            page, options, node, nodes = _scan_page(client, command, self._cluster)
-            return _next_scan(await client.execute_command(*_words(page), **options), node, nodes)
-        except self._errors as error:
-            return clearer(error)
-
-    async def aclose(self) -> None:
-        """Close what this wire has opened; a client that was given stays open."""
-        self._closed = True
-        here = asyncio.get_running_loop()
-        for loop, (_, keeper) in list(self._clients.items()):
-            if keeper is None:
-                continue
-            if loop is here:
-                await keeper.aclose()
-            elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_finish(keeper), loop))
-        self._clients.clear()
-        if self._server is not None:
-            await asyncio.to_thread(self._server.close)
+def _ask(connection: Any, packed: list[bytes]) -> Reply:
+    connection.send_packed_command(packed)
+    return connection.read_response()
 
 
-async def _finish(keeper: AsyncGenerator[None, None]) -> None:
-    await keeper.aclose()
-
-
-def _async_maker(redis_url: str, options: dict[str, Any]) -> Callable[[], Any]:
-    def make() -> Any:
-        retry = _retrying(importlib.import_module("redis.asyncio.retry").Retry)
-        pool = redis.asyncio.BlockingConnectionPool.from_url(
-            redis_url, **{"max_connections": MAX_CONNECTIONS, "timeout": None, **retry, **options}
-        )
-        return redis.asyncio.Redis.from_pool(pool)
-
-    return make
-
-
-def _given_once(client: Any) -> Callable[[], Any]:
-    """Hands out the client that was given; for further loops, copies of it where its pool can be copied."""
-    used = False
-
-    def make() -> Any:
-        nonlocal used
-        if not used:
-            used = True
-            return client
-        pool = getattr(client, "connection_pool", None)
-        if pool is None or type(pool).__name__ not in ("ConnectionPool", "BlockingConnectionPool"):
-            raise RuntimeError(
-                f"this {type(client).__name__} is bound to the event loop that used it first; give redis_url "
-                "instead of redis_client to use one saver from several loops, or make a saver for each"
-            )
-        kwargs = dict(pool.connection_kwargs)
-        copied = type(pool)(connection_class=pool.connection_class, max_connections=pool.max_connections, **kwargs)
-        twin = type(client)(connection_pool=copied)
-        twin.auto_close_connection_pool = True  # nobody else closes it
-        return twin
-
-    return make
-
-
-class Portal:
-    """An event loop in a thread of its own: for blocking calls of an asyncio saver when no loop runs."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name="redis-ckpt-loop", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop the loop and its thread."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-            self.loop.close()
-
-
-def run_on(loop: asyncio.AbstractEventLoop, work: Awaitable[Any]) -> Any:
-    """The result of `work`, run on a loop of another thread. A loop that stops meanwhile is an error."""
-
-    async def working() -> Any:
-        return await work
-
-    future = asyncio.run_coroutine_threadsafe(working(), loop)
-    while True:
-        try:
-            return future.result(timeout=1)
-        except FutureTimeoutError:  # before Python 3.11 not the built-in one
-            if future.done():
-                raise
-            if not loop.is_running():
-                future.cancel()
-                raise RuntimeError("the event loop of this saver stopped in the middle of a call") from None
+def _can_drive(client: Any) -> bool:
+    """Whether pool and connections of this client are redis-py's own, shared, and without a cache of replies."""
+    pool = getattr(client, "connection_pool", None)
+    return (
+        isinstance(client, redis.Redis)
+        and isinstance(pool, redis.ConnectionPool)
+        and client.connection is None
+        and getattr(pool, "cache", None) is None
+        and is_of_redis_py(type(client), "execute_command", "parse_response")
+        and is_of_redis_py(type(pool), "get_connection", "release")
+        and is_of_redis_py(pool.connection_class, "connect", "disconnect", "send_packed_command", "read_response")
+    )

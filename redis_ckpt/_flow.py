@@ -49,6 +49,15 @@ Trip: TypeAlias = "list[Command]"
 Flow: TypeAlias = Generator[Trip, "list[Reply]", T]
 
 
+def words(command: Command) -> tuple[Any, ...]:
+    """What `execute_command` takes. The first page of a scan begins at 0; on a cluster the cursor is a node's."""
+    if isinstance(command, Call):
+        return ("EVALSHA", command.sha, len(command.keys), *command.keys, *command.args)
+    if isinstance(command, Plain):
+        return command.words
+    return ("SCAN", command.cursor or 0, "MATCH", command.pattern, "COUNT", command.size)
+
+
 def is_noscript(reply: Reply) -> bool:
     """Whether the reply says that the server does not know the script. True for redis-py and valkey-py."""
     return isinstance(reply, Exception) and (

@@ -87,6 +87,11 @@ def is_async(client: Any) -> bool:
     return inspect.iscoroutinefunction(client.execute_command)
 
 
+def is_of_redis_py(kind: type, *names: str) -> bool:
+    """Whether these methods are redis-py's own: a class that has replaced one wants to be asked through it."""
+    return all(str(getattr(getattr(kind, name, None), "__module__", "")).startswith("redis.") for name in names)
+
+
 def error_replies(client: Any) -> tuple[type[Exception], ...]:
     """The classes that stand for an error reply: valkey-py has its own.
 

@@ -218,7 +218,8 @@ def test_a_graph_run_sends_what_the_graph_asks_and_nothing_more(saver: Facade, t
         play.invoke(app, {"log": []}, thread())
         play.invoke(app, Command(resume="yes"), thread())
 
-    assert trips(run) == sum(asked.values())
+    spent = trips(run)
+    assert spent == sum(asked.values()) or (saver.is_async and spent < sum(asked.values()))  # calls may share a trip
     assert asked[prefix + "get_tuple"] == 2
     assert asked[prefix + "put"] == 5
     assert asked[prefix + "list"] == 0

@@ -12,10 +12,15 @@ import fakeredis
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
 import valkey
+import valkey.asyncio
 
 from redis_ckpt import AsyncRedisSaver, ClosedError, RedisSaver
-from redis_ckpt._client import MAX_CONNECTIONS, Portal, run_on
+from redis_ckpt._aclient import Portal, run_on
+from redis_ckpt._carriers import ClientCarrier, PoolCarrier
+from redis_ckpt._coalesce import Coalescer, Pipelining
 
 NOWHERE = "redis://127.0.0.1:1"
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -133,12 +138,48 @@ def test_an_unreachable_server_is_an_error_and_not_an_empty_thread() -> None:
         saver.get_tuple(CONFIG)
 
 
-async def test_many_tasks_wait_for_a_connection_instead_of_failing() -> None:
-    saver = AsyncRedisSaver(NOWHERE)
-    pool = saver._wire._make().connection_pool
-    assert isinstance(pool, redis.asyncio.BlockingConnectionPool)
-    assert pool.max_connections == MAX_CONNECTIONS
-    assert pool.timeout is None
+@pytest.mark.parametrize("own_options", [{}, {"max_connections": 1}])
+async def test_many_tasks_wait_for_a_connection_instead_of_failing(own_options: dict[str, Any]) -> None:
+    saver = AsyncRedisSaver(NOWHERE, connection_args=own_options)
+    line = await saver._wire._line()
+    assert isinstance(line.sender, Coalescer)
+    assert line.sender._idle == own_options.get("max_connections", Pipelining().connections)
+    await saver.aclose()
+
+
+@pytest.mark.parametrize(
+    ("client", "kind"),
+    [
+        (redis.asyncio.Redis(port=1), PoolCarrier),
+        (redis.asyncio.Redis(port=1, ssl=True), PoolCarrier),
+        (redis.asyncio.Redis(unix_socket_path="/nowhere"), PoolCarrier),
+        (redis.asyncio.sentinel.Sentinel([("127.0.0.1", 1)]).master_for("it"), PoolCarrier),
+        (redis.asyncio.Redis(port=1, single_connection_client=True), ClientCarrier),
+        (valkey.asyncio.Valkey(port=1), ClientCarrier),
+        (fakeredis.FakeAsyncRedis(), ClientCarrier),
+        (type("Watched", (redis.asyncio.Redis,), {"execute_command": lambda *_: None})(port=1), ClientCarrier),
+    ],
+    ids=["tcp", "tls", "unix", "sentinel", "single", "valkey", "fake", "subclass"],
+)
+def test_connections_are_driven_only_where_they_are_of_a_known_kind(client: Any, kind: Any) -> None:
+    assert PoolCarrier.can_drive(client) is (kind is PoolCarrier)
+
+
+@pytest.mark.parametrize(
+    ("client", "driven"),
+    [
+        (redis.Redis(port=1), True),
+        (redis.Redis(port=1, ssl=True), True),
+        (redis.Redis(unix_socket_path="/nowhere"), True),
+        (redis.sentinel.Sentinel([("127.0.0.1", 1)]).master_for("it"), True),
+        (valkey.Valkey(port=1), False),
+        (fakeredis.FakeRedis(), False),
+        (type("Watched", (redis.Redis,), {"execute_command": lambda *_: None})(port=1), False),
+    ],
+    ids=["tcp", "tls", "unix", "sentinel", "valkey", "fake", "subclass"],
+)
+def test_the_blocking_saver_drives_connections_only_where_they_are_of_a_known_kind(client: Any, driven: bool) -> None:
+    assert RedisSaver(redis_client=client)._wire._drivable is driven
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 -- forget: remove checkpoints, or make ancestors of them, if the thread is still as the planner saw it.
 --
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record; epoch -> count of changes
--- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
+-- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record; with GS before it: a delta
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root; GS ns US id
 -- KEYS[5]  <prefix>:{T}:pending      zset  the names of the writes
@@ -79,7 +79,7 @@ local function make_ancestor(field, refs)
 end
 
 local at = 4
-while at <= #ARGV and #members + #names + #unused < MOST_NAMES and bytes < MOST_BYTES do
+while at <= #ARGV and #members + #names + #unused / 2 < MOST_NAMES and bytes < MOST_BYTES do
   local field, count = ARGV[at], tonumber(ARGV[at + 1])
   at = at + 2
   if string.sub(field, 1, 1) == GS then
@@ -89,14 +89,14 @@ while at <= #ARGV and #members + #names + #unused < MOST_NAMES and bytes < MOST_
     remove(field)
   end
   for i = at, at + count - 1 do
-    unused[#unused + 1] = ARGV[i]
-    gone_blobs = gone_blobs + weigh(blobs, ARGV[i])
+    for _, name in ipairs({ARGV[i], GS .. ARGV[i]}) do
+      unused[#unused + 1] = name
+      gone_blobs = gone_blobs + weigh(blobs, name)
+    end
   end
   groups, at = groups + 1, at + count
 end
-if mode == 'count' then
-  return {epoch, groups, gone, gone_writes, gone_blobs, bytes}
-end
+if mode == 'count' then return {epoch, groups, gone, gone_writes, gone_blobs, bytes} end
 sliced('HDEL', checkpoints, fields)
 sliced('ZREM', order, members)
 sliced('HDEL', writes, names)

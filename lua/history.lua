@@ -1,7 +1,7 @@
 -- history: walk the parents of a checkpoint, collecting the writes and the nearest value of channels.
 --
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record
--- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
+-- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record; with GS before it: a delta
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; GS ns US id of ancestors that are only walked
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
@@ -13,8 +13,9 @@
 -- ARGV[6..]           the channels to look for, quoted
 --
 -- Returns  target, next (the ancestor to go on from, nothing at the end), intact, then for each ancestor: id, s, and
---          s times channel, blob of a value found here (false where it is gone), w, and w times name, record of a
---          write to one of the channels. A record of another format alone, for the client to refuse.
+--          s times ref (channel US version), blob of a value found here (false where it is gone), d and d times ref,
+--          blob of what these are built on, w, and w times name, record of a write to one of the channels. A record of
+--          another format alone, for the client to refuse.
 --          The id of a checkpoint, nothing and -1 if its record is lost. false if readers do not see the target: while
 --          they do, all its ancestors are there
 -- Cost     O(a log n + w) in the ancestors and writes of the page
@@ -25,6 +26,7 @@
 --- @include lib/deadline
 --- @include lib/header
 --- @include lib/writes_of
+--- @include lib/blobs
 local idle, ns, target, at, most = ARGV[1], ARGV[2] .. US, ARGV[3], ARGV[4], tonumber(ARGV[5])
 local MOST_WRITES = 500
 
@@ -73,29 +75,26 @@ while id ~= '' and left > 0 and most > 0 and looked_at < MOST_WRITES and not met
       found[#found + 1] = records[w]
     end
   end
-  local seeds = {}
+  local seeds, bases = {}, {}
   for channel, version in string.gmatch(refs, '([^\30\31]*)\31([^\30]*)') do
-    if wanted[channel] then
-      local blob = redis.call('HGET', blobs, ns .. channel .. US .. version)
-      if blob ~= '1e' then
-        seeds[#seeds + 1] = channel
-        seeds[#seeds + 1] = blob
+    local names, blobs_found = {}, {}
+    if wanted[channel] then add_chain(ns .. channel .. US .. version, {}, names, blobs_found) end
+    if #names > 0 and blobs_found[1] ~= '1e' then
+      wanted[channel], left = nil, left - 1
+      for s = 1, #names do
+        local pairs_of = s == 1 and seeds or bases
+        pairs_of[#pairs_of + 1] = string.sub(names[s], #ns + 1)
+        pairs_of[#pairs_of + 1] = blobs_found[s]
       end
     end
   end
-  for s = 1, #seeds, 2 do
-    wanted[seeds[s]] = nil
-    left = left - 1
-  end
 
   reply[#reply + 1] = id
-  reply[#reply + 1] = #seeds / 2
-  for s = 1, #seeds do
-    reply[#reply + 1] = seeds[s]
-  end
-  reply[#reply + 1] = #found / 2
-  for w = 1, #found do
-    reply[#reply + 1] = found[w]
+  for _, part in ipairs({seeds, bases, found}) do
+    reply[#reply + 1] = #part / 2
+    for p = 1, #part do
+      reply[#reply + 1] = part[p]
+    end
   end
   id = parent
 end

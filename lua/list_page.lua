@@ -1,7 +1,7 @@
 -- list_page: one page of checkpoints, newest first, with their values and writes.
 --
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record
--- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
+-- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record; with GS before it: a delta
 -- KEYS[3]  <prefix>:{T}:writes       hash  ns US id US task US idx -> write record
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root
 -- KEYS[5]  <prefix>:{T}:pending      zset  ns US id US task US idx, every score 0
@@ -14,7 +14,8 @@
 -- ARGV[7]  all_high
 --
 -- Returns  intact, n, then n times: field, record, w, and w times name, record of a write; then field, blob of
---          each blob that the page refers to, once. false where a record or a blob is gone
+--          each blob that the page refers to, and of what these are built on, once. false where a record or a blob is
+--          gone
 -- Cost     O(log n + size) and what the page holds, however long the thread is
 -- Caller   redis_ckpt/_scripts.py: list_page
 --- @include lib/keys
@@ -23,6 +24,7 @@
 --- @include lib/deadline
 --- @include lib/header
 --- @include lib/writes_of
+--- @include lib/blobs
 local idle, size, bare = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'
 local own_low, own_high, all_low, all_high = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
@@ -78,6 +80,13 @@ for k = 1, #fields do
   end
 end
 local values = sliced('HMGET', blobs, names)
+for k = 1, #names do
+  if not values[k] then
+    local base
+    values[k], base = delta(names[k])
+    add_chain(base, named, names, values)
+  end
+end
 for k = 1, #names do
   reply[#reply + 1] = names[k]
   reply[#reply + 1] = values[k]

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  <prefix>:{T}:checkpoints  hash  ns US id -> checkpoint record; epoch -> count of changes;
 --                                          orphans -> blobs that no record names any more; idle -> the thread's own
--- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record
+-- KEYS[2]  <prefix>:{T}:blobs        hash  ns US channel US version -> blob record; with GS before it: a delta
 -- KEYS[3]  <prefix>:{T}:writes       hash  only its deadline is moved
 -- KEYS[4]  <prefix>:{T}:order        zset  ns US id; MARK id US ns for other namespaces than the root; GS ns US id
 -- KEYS[5]  <prefix>:{T}:pending      zset  only its deadline is moved
@@ -17,10 +17,10 @@
 -- ARGV[9]  quiet      how many channels have neither: a value stored at their version belongs to the checkpoint
 -- ARGV[10..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
 --
--- Returns  how many checkpoints the namespace has, when stored; or the refs that were not sent and are not stored:
---          then nothing was written, and the caller sends once more with them; or, when nothing was written either,
---          0: the order of the thread is lost, or -1: its parent was removed, and delta channels would be rebuilt
---          from that one
+-- Returns  how many checkpoints the namespace has, when stored; or the refs that were not sent and are not stored, and
+--          those of deltas whose base is not stored as it was: then nothing was written, and the caller sends once
+--          more with them, whole; or, when nothing was written either, 0: the order of the thread is lost, or -1: its
+--          parent was removed, and delta channels would be rebuilt from that one
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
@@ -28,33 +28,43 @@
 --- @include lib/sliced
 --- @include lib/deadline
 --- @include lib/header
+--- @include lib/blobs
+--- @include lib/orphans
 local idle, field, member, head, refs, body, epoch, emptied, quiet =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local first_emptied, first_quiet, first_pair = 10, 10 + emptied, 10 + emptied + quiet
 local ns = string.sub(field, 1, string.find(field, US, 1, true))
 
-local sent, fields = {}, {}
+-- Fields and records to store, and the names under which the same values must not stand as well.
+local sent, fields, stale, missing = {}, {}, {}, {}
+local function store(ref, record, is_delta)
+  fields[#fields + 1] = (is_delta and GS or '') .. ns .. ref
+  fields[#fields + 1] = record
+  stale[#stale + 1] = (is_delta and '' or GS) .. ns .. ref
+end
 for i = first_pair, #ARGV, 2 do
-  sent[ARGV[i]] = true
-  fields[#fields + 1] = ns .. ARGV[i]
-  fields[#fields + 1] = ARGV[i + 1]
+  local ref, record = ARGV[i], ARGV[i + 1]
+  local base, size = string.match(record, '^2d[^\31]*\31%d+\31([^\31]*)\31(%d+)')
+  sent[ref] = true
+  store(ref, record, base)
+  if base and size_of(ns .. string.match(ref, '^(.*\31)') .. base) ~= tonumber(size) then
+    missing[#missing + 1] = ref
+  end
 end
 
 -- A first member would hide that the others are gone.
 if order_lost() then return 0 end
-local named, missing = {}, {}
+local named = {}
 for ref in string.gmatch(refs, '[^\30]+') do
   named[ref] = true
-  if not sent[ref] and redis.call('HEXISTS', blobs, ns .. ref) == 0 then
+  if not sent[ref] and size_of(ns .. ref) == 0 then
     missing[#missing + 1] = ref
   end
 end
-if #missing > 0 then
-  return missing
-end
+if #missing > 0 then return missing end
 for i = first_quiet, first_pair - 1 do
   local ref = ARGV[i]
-  if redis.call('HEXISTS', blobs, ns .. ref) == 1 then
+  if size_of(ns .. ref) > 0 then
     refs = refs .. (refs == '' and '' or '\30') .. ref
     named[ref] = true
   end
@@ -71,8 +81,7 @@ if parent ~= '' and ns .. parent ~= field and not redis.call('ZSCORE', order, ns
   end
 end
 
--- What no record will name is remembered for the next prune: blobs sent beside the checkpoint's own versions,
--- and what only the record that this one replaces refers to.
+-- Blobs sent beside the checkpoint's own versions, and what only the record that this one replaces refers to.
 local unnamed = {}
 for ref in pairs(sent) do
   if not named[ref] then unnamed[#unnamed + 1] = ref end
@@ -85,23 +94,13 @@ end
 
 -- A version without a value is stored only where it takes the place of one: hand-made versions repeat.
 for i = first_emptied, first_quiet - 1 do
-  if redis.call('HEXISTS', blobs, ns .. ARGV[i]) == 1 then
-    fields[#fields + 1] = ns .. ARGV[i]
-    fields[#fields + 1] = '1e'
-  end
+  if size_of(ns .. ARGV[i]) > 0 then store(ARGV[i], '1e') end
 end
 local left = redis.call('PTTL', checkpoints)
 sliced('HSET', blobs, fields)
+sliced('HDEL', blobs, stale)
 redis.call('HSET', checkpoints, field, record)
-if #unnamed > 0 then
-  local orphans = redis.call('HGET', checkpoints, 'orphans') or ''
-  for _, ref in ipairs(unnamed) do
-    if not string.find('\30' .. orphans, '\30' .. ns .. ref .. '\30', 1, true) then
-      orphans = orphans .. ns .. ref .. '\30'
-    end
-  end
-  redis.call('HSET', checkpoints, 'orphans', orphans)
-end
+orphan(ns, unnamed)
 -- The epoch tells a planner whether anything changed since it looked. It begins at random, so that
 -- a thread that was deleted and made anew never has an epoch of its former life.
 if redis.call('HINCRBY', checkpoints, 'epoch', 1) == 1 then

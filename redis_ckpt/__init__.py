@@ -1,5 +1,6 @@
 """The LangGraph checkpointer for plain Redis and Valkey."""
 
+from redis_ckpt._coalesce import Pipelining
 from redis_ckpt._expiry import TTL
 from redis_ckpt._ops.stats import Held, NamespaceStats, ThreadStats, TotalStats
 from redis_ckpt._ops.sweep import SweepReport
@@ -7,6 +8,7 @@ from redis_ckpt._ops.threads import ThreadInfo
 from redis_ckpt.aio import AsyncRedisSaver
 from redis_ckpt.errors import CheckpointerError, ClosedError, DamagedCheckpointError, StorageVersionError
 from redis_ckpt.saver import RedisSaver
+from redis_ckpt.serde import FastSerializer
 
 __version__ = "0.1.0"
 
@@ -16,8 +18,10 @@ __all__ = [
     "CheckpointerError",
     "ClosedError",
     "DamagedCheckpointError",
+    "FastSerializer",
     "Held",
     "NamespaceStats",
+    "Pipelining",
     "RedisSaver",
     "StorageVersionError",
     "SweepReport",

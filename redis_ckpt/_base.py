@@ -24,15 +24,18 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from typing_extensions import Self
 
 from redis_ckpt import _scripts, _versions
+from redis_ckpt._coalesce import Pipelining
 from redis_ckpt._config import Target
 from redis_ckpt._expiry import TTL, Expiry, count_of
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import check_prefix
+from redis_ckpt._known import CACHE_BYTES, Cache
 from redis_ckpt._ops import Recent, Store, copying, history, listing, read, remove, write
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.retain import Retention, put_and_retain
 from redis_ckpt._source import Source
 from redis_ckpt._upkeep import Upkeep
+from redis_ckpt.serde import FastSerializer
 
 
 class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
@@ -49,14 +52,18 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         ttl: TTL | Mapping[str, Any] | float | timedelta | None = None,
         refresh_on_read: bool = False,
         keep_last: int | None = None,
+        cache_bytes: int = CACHE_BYTES,
+        pipelining: Pipelining | None = None,
     ) -> None:
-        super().__init__(serde=serde)
+        super().__init__(serde=FastSerializer() if serde is None else serde)
         self._prefix = check_prefix(prefix)
         self._expiry = Expiry.of(ttl, refresh_on_read)
         most = count_of(keep_last, "keep_last")
         self._retention = None if most is None else Retention(most)
         self._runs = write.RecentRuns()
         self._handed_out: Recent[Target, bool] = Recent()
+        self._cache = Cache(cache_bytes)
+        self._pipelining = pipelining
         self._connect(Source(redis_url, redis_client, connection_args).sorted_out())
 
     @classmethod
@@ -71,7 +78,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
     @property
     def _store(self) -> Store:
         # with the serialiser of this clone: `with_allowlist` changes it
-        return Store(self._prefix, self.serde, self._expiry, self._handed_out)
+        return Store(self._prefix, self.serde, self._expiry, self._cache, self._handed_out)
 
     # The flows: what each operation is, for both colours.
 
@@ -115,7 +122,8 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
             StorageVersionError: The record is of a newer format.
             ValueError: The config names no thread.
 
-        Cost: 1 round trip (2 for checkpoints of a format below 4), O(channels + writes + log checkpoints).
+        Cost: 1 round trip (2 for checkpoints of a format below 4), O(channels + writes + log checkpoints). Values that
+        this process last read or wrote are not sent again.
         Source: `BaseCheckpointSaver.get_tuple`.
         """
         return self._run(read.get_tuple(self._store, config))
@@ -222,7 +230,9 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
             redis.RedisError: The server or the connection failed; after a lost connection the checkpoint may be
                 stored, whole. Putting it again is safe.
 
-        Cost: 1 round trip (2 if values had to be added), O(channels + log checkpoints).
+        Cost: 1 round trip (2 if values had to be added, or if what a value is stored as an addition to is not there any
+        more), O(channels + log checkpoints). Of a list that has grown since this process last read or wrote it only
+        what is new is sent.
         Source: `BaseCheckpointSaver.put`.
         """
         return self._run(self._put_flow(config, checkpoint, metadata, new_versions))

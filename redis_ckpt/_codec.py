@@ -1,6 +1,6 @@
 r"""Records: what stands in Redis for a checkpoint, a blob and a write, byte by byte.
 
-Every record begins with its format version, the digit `1`. GS, RS and US are the bytes 0x1D, 0x1E and
+Every record begins with its format version, the digit `1`, deltas with `2`. GS, RS and US are the bytes 0x1D, 0x1E and
 0x1F; `quoted` parts (see `_keys`) hold none of them.
 
     checkpoint   1 parent GS run GS root GS deltas GS refs GS body
@@ -11,6 +11,7 @@ Every record begins with its format version, the digit `1`. GS, RS and US are th
                    body: msgpack of `_Body`; nothing in an ancestor, which only delta channels are rebuilt from
     blob         1 f type US bytes      a value, as the serialiser's (type, bytes)
                  1 e                    a version without a value, where there was one
+                 2 d ...                a delta of an earlier version (see `_delta`); its name has GS before it
     write        1 channel US task_path US type US bytes
 
 Lua reads the head of a checkpoint and the channel of a write with string functions alone. The body keeps
@@ -39,6 +40,7 @@ from redis_ckpt._keys import GS, RS, US, blob_ref, quote, unquote
 from redis_ckpt.errors import StorageVersionError
 
 FORMAT = b"1"
+WHOLE, EMPTY, DELTA = b"1f", b"1e", b"2d"  # how the records of blobs begin
 SENDS_IN_PARENT = 4  # checkpoints below this format left their pending sends among the parent's writes
 
 _PLAIN_KEYS = {"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
@@ -110,6 +112,20 @@ def merged_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> dic
     return merged
 
 
+class Value(NamedTuple):
+    """A value as the serialiser gave it."""
+
+    channel: str
+    version: bytes  # as text
+    kind: bytes  # quoted
+    data: bytes
+
+    @property
+    def record(self) -> bytes:
+        """The record of the value as a whole."""
+        return b"".join((WHOLE, self.kind, US, self.data))
+
+
 class Encoded(NamedTuple):
     """A checkpoint ready to be sent."""
 
@@ -117,7 +133,7 @@ class Encoded(NamedTuple):
     run_id: str
     emptied: list[bytes]  # refs of new versions without a value
     quiet: list[bytes]  # refs of versions that are not new, of channels without a value
-    blobs: dict[bytes, bytes]  # ref -> record, of the new versions
+    values: dict[bytes, Value]  # by ref, of the new versions
     others: dict[bytes, str]  # ref -> channel, of the values that are not new
 
 
@@ -138,12 +154,12 @@ def encode_checkpoint(
         if channel in versions:
             refs.append(ref := blob_ref(channel, versions[channel]))
             others[ref] = channel
-    blobs: dict[bytes, bytes] = {}
+    fresh: dict[bytes, Value] = {}
     emptied: list[bytes] = []
     for channel, version in new_versions.items():
         ref = blob_ref(channel, version)
         if channel in values:
-            blobs[ref] = encode_blob(serde, channel, values[channel])
+            fresh[ref] = encode_value(serde, channel, ref, values[channel])
             others.pop(ref, None)
         else:
             emptied.append(ref)
@@ -164,7 +180,7 @@ def encode_checkpoint(
         )
     )
     record = head, RS.join(refs), _encoded_body(serde, checkpoint, full)
-    return Encoded(record, run_id, emptied, quiet, blobs, others)
+    return Encoded(record, run_id, emptied, quiet, fresh, others)
 
 
 def leaves_sends_in_parent(checkpoint: Mapping[str, Any]) -> bool:
@@ -259,29 +275,29 @@ def decode_ts(serde: SerializerProtocol, record: bytes) -> Any:
         return None
 
 
-def check_format(record: bytes, what: str) -> None:
-    """Refuse a record of a format that is not known here.
+def check_format(record: bytes, what: str, newest: bytes = FORMAT) -> None:
+    """Refuse a record of a format that is not known here; `newest` is what is known of its kind.
 
     Raises:
         StorageVersionError: It names both versions.
     """
     if record[:1] != FORMAT:
-        raise StorageVersionError(what, record[:1].decode("latin-1"), FORMAT.decode())
+        raise StorageVersionError(what, record[:1].decode("latin-1"), newest.decode())
 
 
-def encode_blob(serde: SerializerProtocol, channel: str, value: Any) -> bytes:
-    """The record of one channel value."""
+def encode_value(serde: SerializerProtocol, channel: str, ref: bytes, value: Any) -> Value:
+    """One channel value at the version that its ref names."""
     kind, data = dumps(serde, value, f"the value of channel {channel!r}")
-    return b"".join((b"1f", quote(kind), US, data))
+    return Value(channel, ref.partition(US)[2], quote(kind), data)
 
 
-def decode_blob(serde: SerializerProtocol, blob: bytes, thread_id: str, channel: str) -> tuple[bool, Any]:
-    """Whether there is a value, and the value."""
-    if blob[:2] != b"1f":
-        check_format(blob, f"channel {channel!r} of thread {thread_id!r}")
-        return False, None
-    kind, data = blob[2:].split(US, 1)
-    return True, loads(serde, kind, data, thread_id, channel)
+def decode_whole(record: bytes, channel: str, thread_id: str) -> tuple[bytes, bytes] | None:
+    """The serialiser's (type, bytes) in the record of a value that is stored whole; None if there is no value."""
+    if record[:2] != WHOLE:
+        check_format(record, f"channel {channel!r} of thread {thread_id!r}", DELTA[:1])
+        return None
+    at = record.index(US)
+    return record[2:at], record[at + 1 :]
 
 
 class Write(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from functools import lru_cache
 from typing import NamedTuple
 
 US = b"\x1f"
@@ -25,6 +26,11 @@ _GLOB = re.compile(rb"([*?\[\]\\])")
 RUN_TTL_MS = 24 * 3600 * 1000  # a run key only makes `delete_for_runs` quicker; a day covers recent runs
 
 
+# Every call names the same channels again: names are made once.
+_remembered = lru_cache(maxsize=8192)
+
+
+@_remembered
 def quote(text: str) -> bytes:
     """The part `text` inside a name: injective, and readable in redis-cli."""
     # surrogatepass: ids may be any Python text, lone surrogates too
@@ -32,6 +38,7 @@ def quote(text: str) -> bytes:
     return _UNSAFE.sub(lambda m: _ESCAPES[m[0]], raw) if _UNSAFE.search(raw) else raw
 
 
+@_remembered
 def unquote(part: bytes) -> str:
     """The inverse of `quote`."""
     if b"%" in part:
@@ -119,9 +126,16 @@ def version_text(version: str | int | float) -> bytes:
     return b"%d" % version
 
 
+@_remembered
 def blob_ref(channel: str, version: str | int | float) -> bytes:
     """`channel US version`: a blob's name within its namespace, as the headers of records list it."""
     return quote(channel) + US + version_text(version)
+
+
+@_remembered
+def channel_of(ref: bytes) -> str:
+    """The channel of a `blob_ref`."""
+    return unquote(ref.partition(US)[0])
 
 
 class Range(NamedTuple):

@@ -114,9 +114,11 @@ def put_writes(keys: ThreadKeys, task: bytes, writes: Iterable[tuple[int, bytes]
     return _call("put_writes", keys, idle_ms, task, *flat)
 
 
-def get_tuple(keys: ThreadKeys, ns: bytes, checkpoint_id: bytes, idle_ms: int | None = None) -> Call:
-    """Reply: None, or [field, record, intact, b, b blobs, then name and record of each write]."""
-    return _call("get_tuple", keys, _seen(idle_ms), ns, checkpoint_id)
+def get_tuple(
+    keys: ThreadKeys, ns: bytes, checkpoint_id: bytes, idle_ms: int | None = None, known: Iterable[bytes] = ()
+) -> Call:
+    """Reply: None, or [field, record, intact, b, b blobs, d, d times ref and blob, then name and record of writes]."""
+    return _call("get_tuple", keys, _seen(idle_ms), ns, checkpoint_id, *known)
 
 
 def _seen(idle_ms: int | None) -> bytes | int:
@@ -144,7 +146,7 @@ def history(
 
 
 def headers(keys: ThreadKeys, most: int, first: Range, more: Range = NOTHING) -> Call:
-    """Reply: [epoch, orphans, own idle time, writes, root top, other top, then member and header of each]."""
+    """Reply: [epoch, orphans, own idle, writes, root top, other top, m, m times member and header, then bases]."""
     return _call("headers", keys, most, *first, *more)
 
 

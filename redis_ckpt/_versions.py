@@ -39,3 +39,23 @@ def _next_text(current: str) -> str:
     suffix = _SUFFIX.search(current)
     base, count = (current[: suffix.start()], int(suffix[1])) if suffix else (current, 0)
     return f"{base}~{count + 1:016}.{_bits(53):016}"
+
+
+_UNIQUE_TEXT = re.compile(rb"=(?:\d{32,}\.(?:0\.\d{6,}|\d{16})|.*~\d{16}\.\d{16})", re.DOTALL)
+
+
+def is_unique(version: bytes) -> bool:
+    """Whether a version, as text, has a random part: then it never comes twice with other bytes.
+
+    Ours have, and LangGraph's `{step:032}.{random}`. Hand-made ones such as 1 and 2 do repeat.
+    """
+    if version.isdigit():
+        return len(version) >= 9 and int(version) >> RANDOM_BITS > 0
+    return _UNIQUE_TEXT.fullmatch(version) is not None
+
+
+def is_later(version: bytes, other: bytes) -> bool:
+    """Whether a version, as text, is greater than another of the same kind."""
+    if version.isdigit() and other.isdigit():
+        return int(version) > int(other)
+    return version[:1] == other[:1] == b"=" and version > other

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
+from redis_ckpt._aclient import AsyncWire, Portal, run_on
 from redis_ckpt._base import RedisSaverBase
-from redis_ckpt._client import AsyncWire, Portal, run_on
+from redis_ckpt._coalesce import Pipelining
 from redis_ckpt._flow import Flow, arun, primed
 from redis_ckpt._source import Source
 
@@ -35,7 +36,7 @@ class AsyncRedisSaver(RedisSaverBase):
             the saver.
         connection_args: Options for the clients that are made from the URL.
         prefix: What all keys begin with. Savers with different prefixes never meet.
-        serde: The serialiser; LangGraph's JsonPlusSerializer by default.
+        serde: The serialiser; by default a FastSerializer, whose bytes are those of LangGraph's own.
         ttl: How long a thread is kept after its last write: seconds, a timedelta, a TTL, or the mapping
             `{"default_ttl": minutes, "refresh_on_read": bool}`. A run may bring its own in
             `configurable={"checkpoint_ttl": seconds}`; what `expire` and `persist` said of a thread goes before both.
@@ -43,6 +44,9 @@ class AsyncRedisSaver(RedisSaverBase):
         refresh_on_read: Whether reading a thread counts as well as writing.
         keep_last: How many checkpoints of each namespace are kept. Older ones go several at a time, in the put that
             makes them a few too many; what others need stays.
+        cache_bytes: How much of what was last read and written is kept in memory, so that only what is new of a value
+            is sent, stored and read. Shared by all threads and clones. 0 keeps nothing: every value goes whole.
+        pipelining: How concurrent calls of one event loop share connections.
 
     Raises:
         ValueError: As `RedisSaver`.
@@ -51,7 +55,7 @@ class AsyncRedisSaver(RedisSaverBase):
     """
 
     def _connect(self, source: Source) -> None:
-        self._wire = AsyncWire("AsyncRedisSaver", source)
+        self._wire = AsyncWire("AsyncRedisSaver", source, self._pipelining or Pipelining())
         self._home = _Home()
 
     @classmethod

@@ -28,6 +28,7 @@ class Thread:
         headers: All records.
         ancestors: Those of them that no reader sees: they are kept for the delta channels of others.
         orphans: Fields of blobs that no record names any more.
+        bases: Of blobs that are deltas what they are built on: fields both.
         strays: Fields of checkpoints that have writes but no record, in the order of their bytes.
         idle: The thread's own idle time as it is stored; b"" if it has none.
         writes: How many writes there are.
@@ -38,6 +39,7 @@ class Thread:
     headers: dict[bytes, Header] = field(default_factory=dict)
     ancestors: set[bytes] = field(default_factory=set)
     orphans: set[bytes] = field(default_factory=set)
+    bases: dict[bytes, bytes] = field(default_factory=dict)
     strays: list[bytes] = field(default_factory=list)
     idle: bytes = b""
     writes: int = 0
@@ -209,11 +211,35 @@ def blob_fields(name: bytes, header: Header) -> list[bytes]:
     return [ns + US + ref for ref in header.refs]
 
 
+def with_bases(blobs: Iterable[bytes], bases: Mapping[bytes, bytes]) -> set[bytes]:
+    """The blobs, and all that they are built on."""
+    found: set[bytes] = set()
+    for blob in blobs:
+        name: bytes | None = blob
+        while name is not None and name not in found:
+            found.add(name)
+            name = bases.get(name)
+    return found
+
+
+def _bases_first(blobs: Iterable[bytes], bases: Mapping[bytes, bytes]) -> list[bytes]:
+    """The blobs and what they are built on, that before them: while a delta is there, its bases can be found."""
+    order: dict[bytes, None] = {}
+    for blob in blobs:
+        chain: list[bytes] = []
+        name: bytes | None = blob
+        while name is not None and name not in order and name not in chain:
+            chain.append(name)
+            name = bases.get(name)
+        order |= dict.fromkeys(reversed(chain))
+    return list(order)
+
+
 def groups(thread: Thread, kept: Kept, unwritten: Iterable[bytes] = ()) -> list[Group]:
     """How to remove all but `kept`: newest first, children before parents, each blob with its last reference.
 
     So what readers see has all its ancestors between any two groups, and a prune that dies there leaves no blob that no
-    record names.
+    record needs. What a delta is built on goes with the last delta, or whatever else refers to it.
 
     Args:
         thread: What there is.
@@ -227,20 +253,26 @@ def groups(thread: Thread, kept: Kept, unwritten: Iterable[bytes] = ()) -> list[
         elif name in kept.ancestors:
             wanted = kept.ancestors[name]
             left[name] = header._replace(refs=tuple(r for r in header.refs if r.partition(US)[0] in wanted))
-    needed = {blob for name, header in left.items() for blob in blob_fields(name, header)}
+    needed = with_bases((blob for name, header in left.items() for blob in blob_fields(name, header)), thread.bases)
     changed = [
         name
         for name in _children_first(thread.headers)
         if name not in kept.checkpoints
         and not (name in left and name in thread.ancestors and left[name].refs == thread.headers[name].refs)
     ]
-    last_use = {blob: name for name in changed for blob in blob_fields(name, thread.headers[name])}
+    last_use = {
+        blob: name for name in changed for blob in with_bases(blob_fields(name, thread.headers[name]), thread.bases)
+    }
     by_name: dict[bytes, list[bytes]] = {}
     for blob, name in last_use.items():
         if blob not in needed:
             by_name.setdefault(name, []).append(blob)
     # Those that a changed checkpoint names as well go with it.
-    orphans = [Group(b"", [blob]) for blob in sorted(thread.orphans) if blob not in needed and blob not in last_use]
+    orphans = [
+        Group(b"", [blob])
+        for blob in _bases_first(sorted(thread.orphans), thread.bases)
+        if blob not in needed and blob not in last_use
+    ]
     return [
         *orphans,
         *(Group(name, by_name.get(name, []), left[name].refs if name in left else None) for name in changed),

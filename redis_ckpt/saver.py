@@ -31,7 +31,7 @@ class RedisSaver(RedisSaverBase):
             a cluster, valkey-py or fakeredis. It is not closed with the saver.
         connection_args: Options for the client that is made from the URL.
         prefix: What all keys begin with. Savers with different prefixes never meet.
-        serde: The serialiser; LangGraph's JsonPlusSerializer by default.
+        serde: The serialiser; by default a FastSerializer, whose bytes are those of LangGraph's own.
         ttl: How long a thread is kept after its last write: seconds, a timedelta, a TTL, or the mapping
             `{"default_ttl": minutes, "refresh_on_read": bool}`. A run may bring its own in
             `configurable={"checkpoint_ttl": seconds}`; what `expire` and `persist` said of a thread goes before both.
@@ -39,6 +39,9 @@ class RedisSaver(RedisSaverBase):
         refresh_on_read: Whether reading a thread counts as well as writing.
         keep_last: How many checkpoints of each namespace are kept. Older ones go several at a time, in the put that
             makes them a few too many; what others need stays.
+        cache_bytes: How much of what was last read and written is kept in memory, so that only what is new of a value
+            is sent, stored and read. Shared by all threads and clones. 0 keeps nothing: every value goes whole.
+        pipelining: How concurrent calls share connections. Only for `AsyncRedisSaver`; here it has no effect.
 
     Raises:
         ValueError: The URL is of an unknown scheme, both or neither of URL and client are given, the client

@@ -17,7 +17,7 @@ from tests.servers import Server
 US = b"\x1f"
 MARK = b"\x1e"
 GS = b"\x1d"
-RECORD_VERSION = b"1"
+RECORD_VERSION, DELTA_VERSION = b"1", b"2"
 RUN_SECONDS = 24 * 3600
 DEADLINE_MS = 5
 """How far apart the deadlines of a thread's keys may seem, which are one: asking for them takes a moment."""
@@ -69,7 +69,7 @@ RUN = Row("<prefix>:run:{R}", "set", "T")
 
 TABLE = (
     Row("<prefix>:{T}:checkpoints", "hash", "ns US id", "epoch", "orphans", "idle"),
-    Row("<prefix>:{T}:blobs", "hash", "ns US channel US version"),
+    Row("<prefix>:{T}:blobs", "hash", "ns US channel US version", "GS ns US channel US version"),
     Row("<prefix>:{T}:writes", "hash", "ns US id US task US idx"),
     Row("<prefix>:{T}:order", "zset", "ns US id", "MARK id US ns", "GS ns US id"),
     Row("<prefix>:{T}:pending", "zset", "ns US id US task US idx"),
@@ -166,6 +166,7 @@ def _check_run(client: redis.Redis, key: bytes) -> Iterable[str]:
 
 def _check_thread(thread: Thread) -> Iterable[str]:
     yield from _check_records(thread)
+    yield from _check_deltas(thread)
     yield from _check_order(thread)
     if thread.writes.keys() != thread.pending.keys():
         odd = sorted(thread.writes.keys() ^ thread.pending.keys())
@@ -187,8 +188,19 @@ def _check_records(thread: Thread) -> Iterable[str]:
         yield f"{thread.name}: its own idle time is no number of ms: {idle!r}"
     for part in ("checkpoints", "blobs", "writes"):
         for field, record in getattr(thread, part).items():
-            if US in field and record[:1] != RECORD_VERSION:
+            if US in field and record[:1] != (DELTA_VERSION if field.startswith(GS) else RECORD_VERSION):
                 yield f"{thread.name}:{part} {field!r} does not begin with the record version: {record[:8]!r}"
+
+
+def _check_deltas(thread: Thread) -> Iterable[str]:
+    for field, record in thread.blobs.items():
+        if not field.startswith(GS):
+            continue
+        name, base = field[1:], b"".join(field[1:].rpartition(US)[:2]) + record.split(US)[2]
+        if name in thread.blobs:
+            yield f"{thread.name}: {name!r} is stored whole and as a delta"
+        if base not in thread.blobs and GS + base not in thread.blobs:
+            yield f"{thread.name}: the base {base!r} of {name!r} is gone"
 
 
 def _check_order(thread: Thread) -> Iterable[str]:

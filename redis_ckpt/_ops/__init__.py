@@ -14,6 +14,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from redis_ckpt._config import Target
 from redis_ckpt._expiry import Expiry
+from redis_ckpt._known import Cache
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -48,9 +49,10 @@ class Recent(Generic[K, V]):
 
 
 class Store(NamedTuple):
-    """What the operations of a saver share: where its keys are, how it serialises, how long it keeps."""
+    """What the operations of a saver share: where its keys are, how it serialises, how long it keeps, what it knows."""
 
     prefix: bytes
     serde: SerializerProtocol
     expiry: Expiry
+    cache: Cache
     handed_out: Recent[Target, bool]  # what this process was given, with delta channels that it may yet rebuild

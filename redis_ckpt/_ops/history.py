@@ -11,9 +11,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, target_of
+from redis_ckpt._delta import BrokenChainError
 from redis_ckpt._flow import Flow
-from redis_ckpt._keys import quote, thread_keys, unquote
+from redis_ckpt._keys import channel_of, quote, thread_keys, unquote
 from redis_ckpt._ops import Store
+from redis_ckpt._ops.blobs import Blobs
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 ANCESTORS_PAGE = 64
@@ -72,6 +74,8 @@ class _Walk:
             at += 2
             found = reply[at : at + 2 * seeds]
             at += 2 * seeds
+            bases = reply[at + 1 : at + 1 + 2 * reply[at]]
+            at += 1 + len(bases)
             writes = reply[at]
             flat = reply[at + 1 : at + 1 + 2 * writes]
             at += 1 + 2 * writes
@@ -80,20 +84,29 @@ class _Walk:
             self._seen.add(ancestor)
             if not intact or None in flat:
                 raise self._damaged(ancestor, "pending writes of the thread are")
-            self._take_ancestor(ancestor, dict(zip(found[::2], found[1::2], strict=True)), flat)
+            records = dict(zip(found[::2] + bases[::2], found[1::2] + bases[1::2], strict=True))
+            # A value at an ancestor is from before the writes stored there: these count too.
+            self._take_writes(flat)
+            self._take_seeds(ancestor, found[::2], Blobs(records, self._thread_id))
         return bytes(following)
 
-    def _take_ancestor(self, ancestor: bytes, seeds: dict[bytes, bytes | None], flat: list[bytes]) -> None:
-        # A value at an ancestor is from before the writes stored there: these count too.
+    def _take_writes(self, flat: list[bytes]) -> None:
         pairs = zip(flat[::2], flat[1::2], strict=True)
         for write in reversed(_codec.decode_writes(pairs, self._thread_id)):
             if write.channel in self.wanted:
                 self._writes[write.channel].append(write)
-        for quoted, blob in seeds.items():
-            channel = unquote(quoted)
-            if blob is None:
-                raise self._damaged(ancestor, "values are", [channel])
-            _, self._seeds[channel] = _codec.decode_blob(self._serde, blob, self._thread_id, channel)
+
+    def _take_seeds(self, ancestor: bytes, refs: list[bytes], blobs: Blobs) -> None:
+        for ref in refs:
+            channel = channel_of(ref)
+            try:
+                found = blobs.get(ref, channel)
+            except KeyError:
+                raise self._damaged(ancestor, "values are", [channel]) from None
+            except BrokenChainError as error:
+                raise self._damaged(ancestor, f"values are changed ({error}) or", [channel]) from None
+            if found is not None:
+                self._seeds[channel] = _codec.loads(self._serde, *found, self._thread_id, channel)
             del self.wanted[channel]
 
     def _damaged(self, ancestor: bytes, missing: str, channels: Sequence[str] = ()) -> DamagedCheckpointError:

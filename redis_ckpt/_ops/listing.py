@@ -15,12 +15,13 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
 from redis_ckpt import _scripts
-from redis_ckpt._codec import decode_header, same
+from redis_ckpt._codec import same
 from redis_ckpt._config import target_of
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import US, listing_ranges, split_checkpoint_field, thread_keys
 from redis_ckpt._ops import Store
-from redis_ckpt._ops.read import Read, Stored, fetch, finished, read_record, sends_of_parents
+from redis_ckpt._ops.blobs import Blobs
+from redis_ckpt._ops.read import Read, Stored, blobs_of, fetch, finished, read_record, sends_of_parents
 from redis_ckpt._ops.threads import thread_ids
 
 PAGE = 16  # whole checkpoints a page
@@ -91,7 +92,7 @@ class _Lane:
 
     def take(self, reply: list[Any], size: int) -> list[Stored]:
         """The checkpoints of a reply; moves on behind them."""
-        page = _parse(reply)
+        page = _parse(self.thread_id, reply)
         self.ended = len(page) < size
         if page:
             ns, checkpoint_id = split_checkpoint_field(page[-1].field)
@@ -107,7 +108,7 @@ class _Lane:
         return checkpoint_id + US + ns
 
 
-def _parse(reply: list[Any]) -> list[Stored]:
+def _parse(thread_id: str, reply: list[Any]) -> list[Stored]:
     intact, count = bool(reply[0]), reply[1]
     items: list[tuple[bytes, bytes | None, list[tuple[bytes, bytes | None]]]] = []
     at = 2
@@ -117,20 +118,21 @@ def _parse(reply: list[Any]) -> list[Stored]:
         flat = reply[at : at + 2 * writes]
         at += 2 * writes
         items.append((field, record, list(zip(flat[::2], flat[1::2], strict=True))))
-    blobs = dict(zip(reply[at::2], reply[at + 1 :: 2], strict=True))
-    return [Stored(field, record, intact, _blobs_of(field, record, blobs), writes) for field, record, writes in items]
-
-
-def _blobs_of(field: bytes, record: bytes | None, blobs: Mapping[bytes, bytes | None]) -> list[bytes | None]:
-    if record is None or not blobs:
-        return []
-    ns = field.partition(US)[0] + US
-    return [blobs.get(ns + ref) for ref in decode_header(record).refs]
+    records: dict[bytes, dict[bytes, bytes | None]] = {}
+    for name, record in zip(reply[at::2], reply[at + 1 :: 2], strict=True):
+        ns, _, ref = name.partition(US)
+        records.setdefault(ns, {})[ref] = record
+    blobs = {ns: Blobs(found, thread_id, is_page=True) for ns, found in records.items()}
+    none = Blobs({}, thread_id)
+    return [
+        Stored(field, record, intact, blobs.get(field.partition(US)[0], none), writes)
+        for field, record, writes in items
+    ]
 
 
 def _finish_all(store: Store, reads: list[Read], sends: list[list[Any] | None]) -> Iterator[CheckpointTuple]:
     for read, each in zip(reads, sends, strict=True):
-        yield finished(store, read, each)
+        yield finished(store, read, each, blobs_of(read))
 
 
 class _Whole:

@@ -31,7 +31,7 @@ from redis_ckpt._ops import Store
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 HEADERS_PAGE = 100
-FIRST_MEMBER = 6  # of a reply of `headers`
+FIRST_MEMBER = 7  # of a reply of `headers`
 NAMES_A_CALL = 120  # checkpoints and blobs; their writes are not known here: `forget` itself bounds what it does
 MOST_TRIES = 200  # of one thread that is being written to all the time
 
@@ -204,7 +204,7 @@ class _Heads:
         if self.thread is None and not page.headers and page.epoch:
             # there are records, but the order that leads to them is lost
             raise DamagedCheckpointError(self._thread_id, "", "", "the order of its checkpoints is")
-        behind = [_next(reply[FIRST_MEMBER::2], is_ancestor) for is_ancestor in (True, False)]
+        behind = [_next(_members(reply), is_ancestor) for is_ancestor in (True, False)]
         self._ranges = [
             NOTHING if after is None else range_of(after)
             for after, range_of in zip(behind, (ancestors_range, plain_range), strict=True)
@@ -219,6 +219,11 @@ class _Heads:
                 if name in page.ancestors or policies.id_of(name) <= greatest
             }
             self.thread.ancestors |= page.ancestors
+            self.thread.bases |= page.bases
+
+
+def _members(reply: list[Any]) -> list[bytes]:
+    return reply[FIRST_MEMBER : FIRST_MEMBER + 2 * reply[FIRST_MEMBER - 1] : 2]
 
 
 def _next(members: list[bytes], ancestors: bool) -> bytes | None:
@@ -263,16 +268,23 @@ def _newer(prefix: bytes, thread_id: str, thread: policies.Thread) -> Flow[polic
     if not now.epoch or not thread.epoch or int(now.epoch) - int(thread.epoch) != count or count >= HEADERS_PAGE:
         return None
     now.headers, now.ancestors = thread.headers | now.headers, thread.ancestors
+    now.bases = thread.bases | now.bases
     now.strays = [name for name in thread.strays if name not in now.headers]
     return now
 
 
 def _parse(thread_id: str, reply: list[Any]) -> policies.Thread:
-    epoch, orphans, idle, writes, root_top, other_top = reply[:FIRST_MEMBER]
+    epoch, orphans, idle, writes, root_top, other_top, count = reply[:FIRST_MEMBER]
+    bases = reply[FIRST_MEMBER + 2 * count :]
     thread = policies.Thread(
-        epoch, max(root_top, other_top), orphans={o for o in orphans.split(RS) if o}, idle=idle, writes=writes
+        epoch,
+        max(root_top, other_top),
+        orphans={o for o in orphans.split(RS) if o},
+        bases=dict(zip(bases[::2], bases[1::2], strict=True)),
+        idle=idle,
+        writes=writes,
     )
-    for member, head in zip(reply[FIRST_MEMBER::2], reply[FIRST_MEMBER + 1 :: 2], strict=True):
+    for member, head in zip(_members(reply), reply[FIRST_MEMBER + 1 :: 2], strict=False):
         name = field_of_member(member)
         ns, checkpoint_id = (unquote(part) for part in policies.split(name))
         if head is None:

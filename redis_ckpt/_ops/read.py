@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
@@ -12,9 +12,12 @@ from langgraph.checkpoint.serde.types import TASKS
 
 from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, config_of, target_of
+from redis_ckpt._delta import BrokenChainError
 from redis_ckpt._flow import Flow
-from redis_ckpt._keys import quote, split_checkpoint_field, thread_keys, unquote
+from redis_ckpt._keys import channel_of, quote, split_checkpoint_field, thread_keys, unquote
+from redis_ckpt._known import Known
 from redis_ckpt._ops import Store
+from redis_ckpt._ops.blobs import Blobs, known_refs
 from redis_ckpt._versions import next_version
 from redis_ckpt.errors import DamagedCheckpointError
 
@@ -25,8 +28,9 @@ class Stored(NamedTuple):
     field: bytes
     record: bytes | None
     intact: bool
-    blobs: Sequence[bytes | None]  # in the order of the record's refs
+    blobs: Sequence[bytes | None] | Blobs  # in the order of the record's refs; or those of a whole page
     writes: Sequence[tuple[bytes, bytes | None]]  # name, record
+    bases: Mapping[bytes, bytes | None] = {}  # what deltas among the blobs are built on, by ref
 
 
 class Read(NamedTuple):
@@ -44,20 +48,35 @@ class Read(NamedTuple):
 
 
 def get_tuple(store: Store, config: RunnableConfig) -> Flow[CheckpointTuple | None]:
-    """One checkpoint. One round trip; one more for checkpoints of a format below 4."""
+    """One checkpoint, without the bytes that are here already. One round trip; one more for formats below 4."""
     target = target_of(config)
-    stored = yield from fetch(store.prefix, [target], store.expiry.read(config))
+    known = store.cache.get(target.thread_id, target.checkpoint_ns)
+    stored = yield from fetch(store.prefix, [target], store.expiry.read(config), known_refs(known))
     if stored[0] is None:
         return None
     read = read_record(store.serde, target.thread_id, stored[0])
     sends = yield from sends_of_parents(store, [read])
-    return finished(store, read, sends[0])
+    blobs = blobs_of(read, known)
+    found = finished(store, read, sends[0], blobs)
+    store.cache.put(target.thread_id, target.checkpoint_ns, blobs.found)
+    return found
 
 
-def fetch(prefix: bytes, targets: Sequence[Target], idle_ms: int | None = None) -> Flow[list[Stored | None]]:
-    """Several checkpoints, in one round trip. With an idle time the read counts as use of their threads."""
+def fetch(
+    prefix: bytes, targets: Sequence[Target], idle_ms: int | None = None, known: Sequence[bytes] = ()
+) -> Flow[list[Stored | None]]:
+    """Several checkpoints, in one round trip.
+
+    Args:
+        prefix: Of the keys.
+        targets: Which.
+        idle_ms: With it the read counts as use of their threads.
+        known: The refs of values that are here already.
+    """
     replies = yield [
-        _scripts.get_tuple(thread_keys(prefix, t.thread_id), quote(t.checkpoint_ns), quote(t.checkpoint_id), idle_ms)
+        _scripts.get_tuple(
+            thread_keys(prefix, t.thread_id), quote(t.checkpoint_ns), quote(t.checkpoint_id), idle_ms, known
+        )
         for t in targets
     ]
     return [None if reply is None else _stored(reply) for reply in replies]
@@ -68,8 +87,16 @@ def _stored(reply: list[Any]) -> Stored:
     if record is None:
         return Stored(field, None, False, (), ())
     intact, count = reply[2:4]
-    blobs, rest = reply[4 : 4 + count], reply[4 + count :]
-    return Stored(field, record, bool(intact), blobs, list(zip(rest[::2], rest[1::2], strict=True)))
+    blobs, rest = reply[4 : 4 + count], reply[5 + count :]
+    bases, writes = rest[: 2 * reply[4 + count]], rest[2 * reply[4 + count] :]
+    return Stored(
+        field,
+        record,
+        bool(intact),
+        blobs,
+        list(zip(writes[::2], writes[1::2], strict=True)),
+        dict(zip(bases[::2], bases[1::2], strict=True)),
+    )
 
 
 def read_record(serde: SerializerProtocol, thread_id: str, stored: Stored) -> Read:
@@ -120,33 +147,48 @@ def _sends(serde: SerializerProtocol, thread_id: str, reply: list[Any]) -> list[
         _codec.check_format(reply[0], f"a checkpoint of thread {thread_id!r}")
     if len(reply) == 3:
         return []
-    seeds = reply[4]
-    flat = reply[6 + 2 * seeds :]
+    bases = 5 + 2 * reply[4]
+    flat = reply[bases + 2 + 2 * reply[bases] :]
     pairs = [(name, record) for name, record in zip(flat[::2], flat[1::2], strict=True) if record is not None]
     writes = _codec.decode_writes(pairs, thread_id)
     return [write.value(serde, thread_id)[2] for write in writes if write.channel == TASKS]
 
 
-def finished(store: Store, read: Read, sends: list[Any] | None) -> CheckpointTuple:
+def blobs_of(read: Read, known: Mapping[str, Known] | None = None) -> Blobs:
+    """The values that came with a checkpoint."""
+    blobs = read.stored.blobs
+    if isinstance(blobs, Blobs):
+        return blobs
+    records = dict(zip(read.record.header.refs, blobs, strict=True))
+    records.update(read.stored.bases)
+    return Blobs(records, read.target.thread_id, known)
+
+
+def finished(store: Store, read: Read, sends: list[Any] | None, blobs: Blobs) -> CheckpointTuple:
     """The whole tuple.
 
     Raises:
-        DamagedCheckpointError: Values are gone.
+        DamagedCheckpointError: Values are gone, or deltas do not fit what they are built on.
     """
     serde = store.serde
     (thread_id, ns, checkpoint_id), stored, (header, checkpoint, metadata) = read
     values: dict[str, Any] = {}
     lost: list[str] = []
-    for ref, blob in zip(header.refs, stored.blobs, strict=True):
-        channel = unquote(ref.partition(b"\x1f")[0])
-        if blob is None:
+    missing = "values are"
+    for ref in header.refs:
+        channel = channel_of(ref)
+        try:
+            found = blobs.get(ref, channel)
+        except KeyError:
             lost.append(channel)
-            continue
-        there, value = _codec.decode_blob(serde, blob, thread_id, channel)
-        if there:
-            values[channel] = value
+        except BrokenChainError as error:
+            lost.append(channel)
+            missing = f"values are changed ({error}) or"
+        else:
+            if found is not None:
+                values[channel] = _codec.loads(serde, *found, thread_id, channel)
     if lost:
-        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "values are", lost)
+        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, missing, lost)
     checkpoint["id"] = checkpoint_id
     checkpoint["channel_values"] = values
     if sends:

@@ -201,7 +201,7 @@ def _sum(parts: Iterable[Held]) -> Held:
 
 def _namespaces(keys: ThreadKeys, thread: policies.Thread) -> Flow[dict[str, NamespaceStats]]:
     blob_names = {blob for name, header in thread.headers.items() for blob in policies.blob_fields(name, header)}
-    blobs = yield from _held(keys, BLOBS, blob_names | thread.orphans, _once)
+    blobs = yield from _held(keys, BLOBS, policies.with_bases(blob_names | thread.orphans, thread.bases), _once)
     checkpoints = yield from _held(keys, CHECKPOINTS, thread.checkpoints, _in_order)
     ancestors = yield from _held(keys, CHECKPOINTS, thread.ancestors, _as_ancestor)
     writes = yield from _writes(keys)

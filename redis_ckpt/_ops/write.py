@@ -19,6 +19,7 @@ from redis_ckpt._config import Target, target_of
 from redis_ckpt._flow import Call, Flow
 from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys
 from redis_ckpt._ops import Recent, Store
+from redis_ckpt._ops.blobs import Draft
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 ORDER_LOST, PARENT_REMOVED = 0, -1  # what `put` answers in place of a count
@@ -57,7 +58,7 @@ def put(
     metadata: CheckpointMetadata,
     new_versions: ChannelVersions,
 ) -> Flow[Stored]:
-    """Store a checkpoint. One round trip; one more if it refers to blobs that are not there."""
+    """Store a checkpoint. One round trip; one more if it refers to blobs, or to bases of deltas, that are not there."""
     thread_id, ns, _ = target_of(config)
     if not checkpoint["id"]:
         raise ValueError(f"the checkpoint for thread {thread_id!r} has no id")
@@ -66,10 +67,12 @@ def put(
     encoded = _codec.encode_checkpoint(store.serde, config, checkpoint, metadata, new_versions)
     keys = thread_keys(store.prefix, thread_id)
     field = checkpoint_field(ns, target.checkpoint_id)
-    blobs, values = encoded.blobs, dict(checkpoint["channel_values"])
+    values = dict(checkpoint["channel_values"])
+    draft = Draft(store.cache, target, encoded.values)
+    records = draft.records
 
     def call() -> Call:
-        return _scripts.put(keys, field, encoded.record, encoded.emptied, encoded.quiet, blobs.items(), idle_ms)
+        return _scripts.put(keys, field, encoded.record, encoded.emptied, encoded.quiet, records.items(), idle_ms)
 
     run_id = encoded.run_id
     if run_id and not runs.is_noted(run_id, thread_id):
@@ -80,8 +83,9 @@ def put(
         replies = yield [call()]
     while isinstance(missing := replies[-1], list):
         for ref in missing:  # rare: values of another saver, or of a thread that was deleted meanwhile
-            channel = encoded.others[ref]
-            blobs[ref] = _codec.encode_blob(store.serde, channel, values[channel])
+            if not draft.send_whole(ref):
+                channel = encoded.others[ref]
+                records[ref] = _codec.encode_value(store.serde, channel, ref, values[channel]).record
         replies = yield [call()]
     if replies[-1] == ORDER_LOST:
         raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
@@ -91,6 +95,7 @@ def put(
             "there any more (pruned, deleted or expired), and its delta channels would be rebuilt from that one's "
             "writes. Nothing was written: begin the run again, from a checkpoint that is there."
         )
+    draft.remember()
     return Stored(target, replies[-1])
 
 

@@ -202,10 +202,11 @@ def test_a_record_of_a_newer_format_names_both_versions(thread: Facade, raw: red
     assert record[:1] == b"1"
     raw.hset(key, field, b"9" + record[1:])
     before = raw.hgetall(key)
+    known = "2" if part == "blobs" else "1"  # only deltas are of the second format
     for name, read in READS.items():
-        with pytest.raises(StorageVersionError, match=r"'9'.*'1'") as caught:
+        with pytest.raises(StorageVersionError, match=rf"'9'.*'{known}'") as caught:
             pytest.fail(f"{name}: {read(thread)}")
-        assert (caught.value.stored, caught.value.known) == ("9", "1")
+        assert (caught.value.stored, caught.value.known) == ("9", known)
         assert isinstance(caught.value, CheckpointerError)
     assert raw.hgetall(key) == before
 

@@ -17,12 +17,13 @@ from redis_ckpt import DamagedCheckpointError, RedisSaver, policies
 from redis_ckpt._expiry import Expiry
 from redis_ckpt._flow import primed, run
 from redis_ckpt._keys import thread_keys
+from redis_ckpt._known import Cache
 from redis_ckpt._ops import Recent, Store, planning, remove
 from tests.savers import IDS, Facade, MakeSaver, cfg, put, values
 from tests.servers import Server, on_real_servers
 
 KEYS = thread_keys(b"ckpt", "t")
-STORE = Store(b"ckpt", JsonPlusSerializer(), Expiry(), Recent())
+STORE = Store(b"ckpt", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
 
 
 def steps(saver: Any, count: int, *, ns: str = "", meta: dict[str, Any] | None = None, **fixed: Any) -> list[str]:

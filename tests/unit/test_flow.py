@@ -136,11 +136,15 @@ def test_a_walk_ends_where_an_ancestor_comes_again_on_another_page() -> None:
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
     from redis_ckpt._expiry import Expiry
+    from redis_ckpt._known import Cache
     from redis_ckpt._ops import Recent, Store
 
     config = {"configurable": {"thread_id": "t"}}
-    send = Scripted([[b"t", b"b", 1, b"a", 0, 0]], [[b"t", b"a", 1, b"b", 0, 0]], [[b"t", b"b", 1, b"a", 0, 0]])
-    flow = delta_channel_history(Store(b"p", JsonPlusSerializer(), Expiry(), Recent()), config, ["x"])  # type: ignore[arg-type]
+    send = Scripted(
+        [[b"t", b"b", 1, b"a", 0, 0, 0]], [[b"t", b"a", 1, b"b", 0, 0, 0]], [[b"t", b"b", 1, b"a", 0, 0, 0]]
+    )
+    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
+    flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     assert run(primed(flow), send) == {"x": {"writes": []}}
     assert len(send.trips) == 3
 
@@ -149,9 +153,11 @@ def test_a_walk_refuses_a_record_of_a_newer_format() -> None:
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
     from redis_ckpt._expiry import Expiry
+    from redis_ckpt._known import Cache
     from redis_ckpt._ops import Recent, Store
 
     config = {"configurable": {"thread_id": "t"}}
-    flow = delta_channel_history(Store(b"p", JsonPlusSerializer(), Expiry(), Recent()), config, ["x"])  # type: ignore[arg-type]
+    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
+    flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     with pytest.raises(StorageVersionError, match=r"'9'.*'1'"):
         run(primed(flow), Scripted([[b"9..."]]))

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint check soak upkeep clean
+.PHONY: demo test lint check soak upkeep bench clean
 
 .venv/.installed-demo: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -14,6 +14,12 @@ BIN := .venv/bin
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --upgrade pip
 	$(BIN)/python -m pip install -q -e '.[lint]'
+	@touch $@
+
+.venv/.installed-bench: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -e '.[bench]'
 	@touch $@
 
 demo: .venv/.installed-demo  ## the main job, on a server of its own
@@ -34,6 +40,9 @@ soak: .venv/.installed-test  ## 4 processes write, 1 sweeps, then every thread i
 
 upkeep: .venv/.installed-test  ## the figures of docs/upkeep.md
 	$(BIN)/python -m bench.upkeep
+
+bench: .venv/.installed-bench  ## every saver side by side, then docs/bench/results.md; BENCH_QUICK=1 for a trial run
+	$(BIN)/python -m bench
 
 clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -3,23 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .PHONY: demo test lint check soak upkeep bench clean
+.PRECIOUS: .venv/.installed-%
 
-.venv/.installed-demo: pyproject.toml
+.venv/.installed-%: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q -e '.[demo]'
-	@touch $@
-
-.venv/.installed-test: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q -e '.[lint]'
-	@touch $@
-
-.venv/.installed-bench: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q -e '.[bench]'
+	$(BIN)/python -m pip install -q -e '.[$*]'
 	@touch $@
 
 demo: .venv/.installed-demo  ## the main job, on a server of its own
@@ -28,7 +17,7 @@ demo: .venv/.installed-demo  ## the main job, on a server of its own
 test: .venv/.installed-test  ## every test, with branch coverage
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=95
 
-lint: .venv/.installed-test  ## ruff and mypy
+lint: .venv/.installed-lint  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -44,7 +44,7 @@ WHOLE, EMPTY, DELTA = b"1f", b"1e", b"2d"  # how the records of blobs begin
 SENDS_IN_PARENT = 4  # checkpoints below this format left their pending sends among the parent's writes
 
 _PLAIN_KEYS = {"v", "id", "ts", "channel_values", "channel_versions", "versions_seen", "updated_channels"}
-_VERSION_TYPES = {int, float, str}
+_NAME_TYPES, _VERSION_TYPES = {str}, {int, float, str}
 
 
 class _Body(msgspec.Struct, array_like=True):
@@ -214,22 +214,19 @@ def _encoded_body(serde: SerializerProtocol, checkpoint: Checkpoint, metadata: d
 def _is_plain(checkpoint: Checkpoint) -> bool:
     if checkpoint.keys() != _PLAIN_KEYS:
         return False
-    seen, updated = checkpoint["versions_seen"], checkpoint["updated_channels"]
-    names: set[type] = {type(checkpoint["ts"])}
-    versions: set[type] = set()
-    for each in (checkpoint["channel_versions"], *seen.values()):
-        names.update(map(type, each))
-        versions.update(map(type, each.values()))
-    names.update(map(type, seen))
-    if updated is not None:
-        names.update(map(type, updated))
     # Exactly these types: a subclass, such as an enum, would come back as its base.
-    return (
-        names == {str}
-        and versions <= _VERSION_TYPES
-        and type(checkpoint["v"]) is int
-        and (updated is None or type(updated) is list)
-    )
+    if type(checkpoint["v"]) is not int or type(checkpoint["ts"]) is not str:
+        return False
+    seen, updated = checkpoint["versions_seen"], checkpoint["updated_channels"]
+    if updated is not None and (type(updated) is not list or not {*map(type, updated)} <= _NAME_TYPES):
+        return False
+    if not {*map(type, seen)} <= _NAME_TYPES:
+        return False
+    for versions in (checkpoint["channel_versions"], *seen.values()):
+        for name, version in versions.items():
+            if type(name) is not str or type(version) not in _VERSION_TYPES:
+                return False
+    return True
 
 
 def decode_header(record: bytes, what: str = "a checkpoint") -> Header:

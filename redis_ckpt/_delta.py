@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from redis_ckpt._keys import US
@@ -33,6 +34,8 @@ CHECKED_BYTES = 256  # of what a base must have on either side of the new bytes,
 PROBE_BYTES = 64  # how much must be equal for a place in the base to be looked at
 COUNT_BYTES = 8  # room for a number of items that has changed inside of a value
 WORTH_BYTES = 128  # a delta's own head, its name and the look at its base cost about as much
+
+cache_of_numbers = lru_cache(maxsize=4096)
 
 _HEADS = dict.fromkeys(range(0x80, 0xC0), 1)  # short maps, lists and texts
 _HEADS |= {0xC4: 2, 0xC5: 3, 0xC6: 5, 0xD9: 2, 0xDA: 3, 0xDB: 5}  # bytes, texts
@@ -116,14 +119,16 @@ def head_length(kind: bytes, data: bytes) -> int:
     return _HEADS.get(data[0], 0) if kind == b"msgpack" and data else 0
 
 
+@cache_of_numbers
 def base_number(number: int) -> int:
     """The number of the base of a number: see rule 1."""
     return number - max(step for step in STEPS if number % step == 0)
 
 
-def floors(number: int) -> set[int]:
+@cache_of_numbers
+def floors(number: int) -> frozenset[int]:
     """The smaller numbers that can be the base of later ones."""
-    return {number - number % step for step in STEPS[1:]} - {number}
+    return frozenset(number - number % step for step in STEPS[1:]) - {number}
 
 
 def common_prefix(a: bytes, b: bytes, at: int = 0) -> int:

@@ -12,7 +12,7 @@ Two drivers run flows, one for each colour. Neither knows what an operation is.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -74,63 +74,71 @@ def guarded(flow: Flow[T]) -> Flow[T]:
         trip = next(flow)
         while True:
             replies = yield trip
-            lost = [i for i, reply in enumerate(replies) if is_noscript(reply)]
-            if lost:
-                again: list[Call] = [c for i in lost if isinstance(c := trip[i], Call)]
-                load = {c.sha: Plain(("SCRIPT LOAD", c.text)) for c in again}
-                second = yield [*load.values(), *again]
-                replies = list(replies)
-                for i, reply in zip(lost, second[len(load) :], strict=True):
-                    replies[i] = reply
-            error = next((r for r in replies if isinstance(r, Exception)), None)
+            error = _first_error(replies)
+            if error is not None:
+                replies = yield from _repaired(trip, replies)
+                error = _first_error(replies)
             trip = flow.send(replies) if error is None else flow.throw(error)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-def primed(flow: Flow[T]) -> Flow[T]:
-    """The same flow with its first step already taken, in the caller's thread (rule 3)."""
-    guard = guarded(flow)
-    try:
-        first = next(guard)
-    except StopIteration as end:
-        return _finished(end.value)
-    return _resumed(first, guard)
+def _first_error(replies: list[Reply]) -> Exception | None:
+    for reply in replies:
+        if isinstance(reply, Exception):
+            return reply
+    return None
 
 
-def _finished(result: T) -> Flow[T]:
-    return result
-    yield []  # makes this a generator: a flow that needs no round trip
+def _repaired(trip: Trip, replies: list[Reply]) -> Flow[list[Reply]]:
+    lost = [i for i, reply in enumerate(replies) if is_noscript(reply)]
+    if not lost:
+        return replies
+    again: list[Call] = [c for i in lost if isinstance(c := trip[i], Call)]
+    load = {c.sha: Plain(("SCRIPT LOAD", c.text)) for c in again}
+    second = yield [*load.values(), *again]
+    replies = list(replies)
+    for i, reply in zip(lost, second[len(load) :], strict=True):
+        replies[i] = reply
+    return replies
 
 
-def _resumed(first: Trip, rest: Flow[T]) -> Flow[T]:
-    trip = first
-    try:
-        while True:
-            trip = rest.send((yield trip))
-    except StopIteration as end:
-        result: T = end.value
-        return result
+class Primed(Generic[T]):
+    """A flow whose first step is taken, in the caller's thread (rule 3): its first trip and the rest, or its result."""
+
+    __slots__ = ("first", "rest", "result")
+
+    def __init__(self, flow: Flow[T]) -> None:
+        self.first: Trip | None = None
+        self.rest = guarded(flow)
+        try:
+            self.first = next(self.rest)
+        except StopIteration as end:
+            self.result: T = end.value
 
 
-def run(flow: Flow[T], send: Callable[[Trip], list[Reply]]) -> T:
+def run(flow: Primed[T], send: Callable[[Trip], list[Reply]]) -> T:
     """Run a primed flow to its end."""
+    trip, rest = flow.first, flow.rest
+    if trip is None:
+        return flow.result
     try:
-        trip = next(flow)
         while True:
-            trip = flow.send(send(trip))
+            trip = rest.send(send(trip))
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-async def arun(flow: Flow[T], send: Callable[[Trip], Awaitable[list[Reply]]]) -> T:
+async def arun(flow: Primed[T], send: Callable[[Trip], Awaitable[list[Reply]]]) -> T:
     """Run a primed flow to its end, on the running loop."""
+    trip, rest = flow.first, flow.rest
+    if trip is None:
+        return flow.result
     try:
-        trip = next(flow)
         while True:
-            trip = flow.send(await send(trip))
+            trip = rest.send(await send(trip))
     except StopIteration as end:
         result: T = end.value
         return result

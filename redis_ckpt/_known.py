@@ -83,11 +83,13 @@ def whole(kind: bytes, data: bytes, version: bytes, size: int) -> Known:
 def marks_behind(before: Iterable[Mark], kept: int, number: int) -> tuple[Mark, ...]:
     """The marks of a value that begins with `kept` bytes of the one whose marks, itself among them, are given."""
     wanted = _delta.floors(number)
-    return tuple(mark._replace(usable=min(mark.usable, kept)) for mark in before if mark.number in wanted)
+    return tuple(
+        [mark if mark.usable <= kept else mark._replace(usable=kept) for mark in before if mark.number in wanted]
+    )
 
 
-def delta_for(known: Known, kind: bytes, data: bytes, version: bytes) -> tuple[Delta, Known] | None:
-    """The value as a delta of one that is known, and what is known once it is stored; None if it goes whole."""
+def delta_for(known: Known, kind: bytes, data: bytes, version: bytes) -> tuple[bytes, Known] | None:
+    """A value as a delta of one that is known: its record, and what is known once it is stored. None if it goes whole."""
     if known.kind != kind or not is_later(version, known.mark.version):
         return None
     head = _delta.head_length(kind, data)
@@ -105,10 +107,9 @@ def delta_for(known: Known, kind: bytes, data: bytes, version: bytes) -> tuple[D
     if not _delta.is_worth_it(len(new), len(data)):
         return None
     check = _delta.check_of(before[shape.start : shape.start + shape.keep], before[len(before) - shape.suffix :])
-    delta = Delta(kind, number, base.version, base.size, shape, check, new)
-    size = len(_delta.encode(delta))
-    mark = Mark(version, number, size, len(body), len(body), data[:head])
-    return delta, Known(kind, data, mark, marks_behind((known.mark, *known.marks), kept, number))
+    record = _delta.encode(Delta(kind, number, base.version, base.size, shape, check, new))
+    mark = Mark(version, number, len(record), len(body), len(body), data[:head])
+    return record, Known(kind, data, mark, marks_behind((known.mark, *known.marks), kept, number))
 
 
 class Link(NamedTuple):

@@ -15,7 +15,7 @@ from typing_extensions import Self
 from redis_ckpt._aclient import AsyncWire, Portal, run_on
 from redis_ckpt._base import RedisSaverBase
 from redis_ckpt._coalesce import Pipelining
-from redis_ckpt._flow import Flow, arun, primed
+from redis_ckpt._flow import Flow, Primed, arun
 from redis_ckpt._source import Source
 
 T = TypeVar("T")
@@ -74,13 +74,13 @@ class AsyncRedisSaver(RedisSaverBase):
         self._wire.check_open()
         self._begin_after_fork()
         self._home.loop = asyncio.get_running_loop()
-        return await arun(primed(flow), self._wire.send)
+        return await arun(Primed(flow), self._wire.send)
 
     def _run(self, flow: Flow[T]) -> T:
         self._wire.check_open()
         self._begin_after_fork()
         loop = self._home.loop_for_blocking()
-        result: T = run_on(loop, arun(primed(flow), self._wire.send))
+        result: T = run_on(loop, arun(Primed(flow), self._wire.send))
         return result
 
     async def aclose(self) -> None:

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from redis_ckpt._base import RedisSaverBase
 from redis_ckpt._client import SyncWire
-from redis_ckpt._flow import Flow, primed, run
+from redis_ckpt._flow import Flow, Primed, run
 from redis_ckpt._source import Source
 
 T = TypeVar("T")
@@ -61,11 +61,11 @@ class RedisSaver(RedisSaverBase):
             yield saver
 
     def _run(self, flow: Flow[T]) -> T:
-        return run(primed(flow), self._wire.send)
+        return run(Primed(flow), self._wire.send)
 
     async def _arun(self, flow: Flow[T]) -> T:
         # What is taken from the caller's objects is taken here, before another thread goes on.
-        return await asyncio.to_thread(run, primed(flow), self._wire.send)
+        return await asyncio.to_thread(run, Primed(flow), self._wire.send)
 
     def close(self) -> None:
         """Close the connections that this saver has opened, for its clones too. Later calls raise ClosedError."""

@@ -30,8 +30,7 @@ class Draft:
             if made is None:
                 self.send_whole(ref)
             else:
-                delta, self._known[value.channel] = made
-                self.records[ref] = _delta.encode(delta)
+                self.records[ref], self._known[value.channel] = made
 
     def send_whole(self, ref: bytes) -> bool:
         """Take back the delta of a value, whose base is not there; False if it is none of the new values."""

@@ -15,7 +15,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from redis_ckpt import DamagedCheckpointError, RedisSaver, policies
 from redis_ckpt._expiry import Expiry
-from redis_ckpt._flow import primed, run
+from redis_ckpt._flow import Primed, run
 from redis_ckpt._keys import thread_keys
 from redis_ckpt._known import Cache
 from redis_ckpt._ops import Recent, Store, planning, remove
@@ -229,7 +229,7 @@ def test_a_newer_checkpoint_between_plan_and_step_is_kept_with_all_it_needs(bloc
             }
             blocking.put(cfg("t", "", ids[-1]), checkpoint, {}, {})
 
-    run(primed(remove.prune(STORE, ["t"], "keep_latest")), _between_trips(blocking, meddle))
+    run(Primed(remove.prune(STORE, ["t"], "keep_latest")), _between_trips(blocking, meddle))
     assert [t.checkpoint["id"] for t in blocking.list(cfg("t"))] == late
     found = blocking.get_tuple(cfg("t"))
     assert found is not None
@@ -245,7 +245,7 @@ def test_other_changes_between_plan_and_step_make_a_new_plan(blocking: RedisSave
         if trip == 1:
             put(blocking, IDS.index(late_id), a=1, vers={"a": 1}, new={})
 
-    run(primed(remove.prune(STORE, ["t"], "keep_latest")), _between_trips(blocking, meddle))
+    run(Primed(remove.prune(STORE, ["t"], "keep_latest")), _between_trips(blocking, meddle))
     found = list(blocking.list(cfg("t")))
     assert [t.checkpoint["id"] for t in found] == [IDS[3]]
     assert found[0].checkpoint["channel_values"] == {"a": 1 if late_id == IDS[3] else 3}
@@ -269,7 +269,7 @@ def test_a_thread_deleted_and_made_anew_between_plan_and_step_is_not_touched(blo
         kept = policies.without_runs(thread, runs)
         return kept._replace(checkpoints=kept.checkpoints - {b"\x1f" + IDS[1].encode()}) if len(tries) == 1 else kept
 
-    run(primed(planning.remove_all_but(STORE, "t", keep_once)), _between_trips(blocking, meddle))
+    run(Primed(planning.remove_all_but(STORE, "t", keep_once)), _between_trips(blocking, meddle))
     assert [t.checkpoint["channel_values"] for t in blocking.list(cfg("t"))] == [{"a": 20}, {"a": 10}]
 
 
@@ -284,7 +284,7 @@ def test_a_thread_that_grows_while_it_is_read_is_read_whole(
         if trip in (1, 3):
             grown.extend(steps_on(blocking, ids[-1]))
 
-    thread = run(primed(planning.read_thread(b"ckpt", "t")), _between_trips(blocking, meddle))
+    thread = run(Primed(planning.read_thread(b"ckpt", "t")), _between_trips(blocking, meddle))
     assert thread is not None
     assert sorted(thread.headers) == sorted(b"\x1f" + i.encode() for i in [*ids, *grown])
 
@@ -312,7 +312,7 @@ def test_a_thread_that_never_rests_ends_in_a_clear_error(blocking: RedisSaver, m
         steps_on(blocking, ids[-1])
 
     with pytest.raises(Exception, match="changed 5 times while it was being pruned"):
-        run(primed(remove.prune(STORE, ["t"], "keep_latest")), _between_trips(blocking, meddle))
+        run(Primed(remove.prune(STORE, ["t"], "keep_latest")), _between_trips(blocking, meddle))
     assert blocking.get_tuple(cfg("t")) is not None
 
 

@@ -120,12 +120,12 @@ def test_matches_that_vanish_do_not_count(blocking: RedisSaver, server: Server, 
     def remove_two_and_change_one() -> None:
         put(other, 7, meta={"f": 2}, a=7)
         headers = {b"\x1f" + IDS[n].encode() for n in (9, 8)}
-        from redis_ckpt._flow import primed, run
+        from redis_ckpt._flow import Primed, run
         from redis_ckpt._ops.planning import remove_all_but
         from redis_ckpt.policies import Kept
 
         flow = remove_all_but(other._store, "t", lambda known: Kept(known.headers.keys() - headers, {}))
-        run(primed(flow), other._wire.send)
+        run(Primed(flow), other._wire.send)
 
     meddle_before_trip(blocking, 1 if config else 2, remove_two_and_change_one)
     assert ids(list(blocking.list(config, filter={"f": 1}, limit=2))) == [IDS[6], IDS[5]]

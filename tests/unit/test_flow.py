@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redis_ckpt._flow import Call, Flow, Plain, Trip, arun, primed, run
+from redis_ckpt._flow import Call, Flow, Plain, Primed, Trip, arun, run
 from redis_ckpt._ops.history import delta_channel_history
 from redis_ckpt.errors import StorageVersionError
 
@@ -42,38 +42,38 @@ def both(first: Call, second: Call) -> Flow[list[Any]]:
 
 def test_a_flow_is_sent_the_replies_of_its_trip() -> None:
     send = Scripted([1, 2])
-    assert run(primed(both(GET, SET)), send) == [1, 2]
+    assert run(Primed(both(GET, SET)), send) == [1, 2]
     assert send.trips == [[GET, SET]]
 
 
 async def test_both_drivers_do_the_same() -> None:
     send = Scripted([1, 2])
-    assert await arun(primed(both(GET, SET)), send.awaited) == [1, 2]
+    assert await arun(Primed(both(GET, SET)), send.awaited) == [1, 2]
     assert send.trips == [[GET, SET]]
 
 
 def test_only_calls_of_a_forgotten_script_are_sent_again() -> None:
     send = Scripted([NoScriptError("x"), 2], ["bbbb", 1])
-    assert run(primed(both(GET, SET)), send) == [1, 2]
+    assert run(Primed(both(GET, SET)), send) == [1, 2]
     assert send.trips == [[GET, SET], [LOAD_GET, GET]]
 
 
 def test_a_script_that_two_calls_need_is_loaded_once() -> None:
     send = Scripted([NoScriptError("x"), NoScriptError("x")], ["aaaa", 1, 2])
-    assert run(primed(both(GET, GET)), send) == [1, 2]
+    assert run(Primed(both(GET, GET)), send) == [1, 2]
     assert send.trips[1] == [LOAD_GET, GET, GET]
 
 
 def test_two_scripts_are_loaded_in_one_trip() -> None:
     send = Scripted([NoScriptError("x"), NoScriptError("x")], ["aaaa", "bbbb", 1, 2])
-    assert run(primed(both(GET, SET)), send) == [1, 2]
+    assert run(Primed(both(GET, SET)), send) == [1, 2]
     assert send.trips[1] == [LOAD_GET, LOAD_SET, GET, SET]
 
 
 def test_what_cannot_be_repaired_is_raised() -> None:
     send = Scripted([NoScriptError("x"), 2], [RuntimeError("NOPERM"), NoScriptError("still")])
     with pytest.raises(NoScriptError, match="still"):
-        run(primed(both(GET, SET)), send)
+        run(Primed(both(GET, SET)), send)
     assert len(send.trips) == 2
 
 
@@ -87,7 +87,7 @@ def test_an_error_reply_is_thrown_into_the_flow() -> None:
         return "no error"
 
     send = Scripted([RuntimeError("OOM")], [2])
-    assert run(primed(careful()), send) == "OOM 2"
+    assert run(Primed(careful()), send) == "OOM 2"
 
 
 def test_an_error_of_the_connection_ends_the_operation() -> None:
@@ -95,7 +95,7 @@ def test_an_error_of_the_connection_ends_the_operation() -> None:
         raise ConnectionError("gone")
 
     with pytest.raises(ConnectionError, match="gone"):
-        run(primed(both(GET, SET)), send)
+        run(Primed(both(GET, SET)), send)
 
 
 def test_priming_takes_what_is_needed_from_the_caller_at_once() -> None:
@@ -106,7 +106,7 @@ def test_priming_takes_what_is_needed_from_the_caller_at_once() -> None:
         yield [GET]
         return taken
 
-    flow = primed(takes())
+    flow = Primed(takes())
     values[0] = 2
     assert run(flow, Scripted([None])) == 1
 
@@ -117,7 +117,7 @@ def test_priming_raises_what_is_wrong_before_anything_is_sent() -> None:
         yield []
 
     with pytest.raises(ValueError, match="no thread"):
-        primed(wrong())
+        Primed(wrong())
 
 
 async def test_a_flow_without_trips_sends_nothing() -> None:
@@ -126,8 +126,8 @@ async def test_a_flow_without_trips_sends_nothing() -> None:
         yield []
 
     send = Scripted()
-    assert run(primed(nothing()), send) == "done"
-    assert await arun(primed(nothing()), send.awaited) == "done"
+    assert run(Primed(nothing()), send) == "done"
+    assert await arun(Primed(nothing()), send.awaited) == "done"
     assert send.trips == []
 
 
@@ -145,7 +145,7 @@ def test_a_walk_ends_where_an_ancestor_comes_again_on_another_page() -> None:
     )
     store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
     flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
-    assert run(primed(flow), send) == {"x": {"writes": []}}
+    assert run(Primed(flow), send) == {"x": {"writes": []}}
     assert len(send.trips) == 3
 
 
@@ -160,4 +160,4 @@ def test_a_walk_refuses_a_record_of_a_newer_format() -> None:
     store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
     flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     with pytest.raises(StorageVersionError, match=r"'9'.*'1'"):
-        run(primed(flow), Scripted([[b"9..."]]))
+        run(Primed(flow), Scripted([[b"9..."]]))

@@ -285,7 +285,8 @@ def check_format(record: bytes, what: str, newest: bytes = FORMAT) -> None:
 def encode_value(serde: SerializerProtocol, channel: str, ref: bytes, value: Any) -> Value:
     """One channel value at the version that its ref names."""
     kind, data = dumps(serde, value, f"the value of channel {channel!r}")
-    return Value(channel, ref.partition(US)[2], quote(kind), data)
+    # a serialiser may hand out the caller's own bytearray, which the caller may change
+    return Value(channel, ref.partition(US)[2], quote(kind), bytes(data))
 
 
 def decode_whole(record: bytes, channel: str, thread_id: str) -> tuple[bytes, bytes] | None:

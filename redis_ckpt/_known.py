@@ -89,7 +89,7 @@ def marks_behind(before: Iterable[Mark], kept: int, number: int) -> tuple[Mark, 
 
 
 def delta_for(known: Known, kind: bytes, data: bytes, version: bytes) -> tuple[bytes, Known] | None:
-    """A value as a delta of one that is known: its record, and what is known once it is stored. None if it goes whole."""
+    """The record of a value as a delta of one that is known, and what is known then; None if it goes whole."""
     if known.kind != kind or not is_later(version, known.mark.version):
         return None
     head = _delta.head_length(kind, data)

@@ -17,16 +17,18 @@ class Draft:
     """The new values of a put: their records, and what will be known once they are stored."""
 
     def __init__(self, cache: Cache, target: Target, values: Mapping[bytes, _codec.Value]) -> None:
-        self._cache, self._target = cache, target
-        # a serialiser may hand out the caller's own bytearray, which the caller may change
-        self._values = {ref: value._replace(data=bytes(value.data)) for ref, value in values.items()}
+        self._cache, self._target, self._values = cache, target, values
         self._known: dict[str, Known] = {}
         self.records: dict[bytes, bytes] = {}
-        before = cache.get(target.thread_id, target.checkpoint_ns) if values else {}
-        for ref, value in self._values.items():
-            made = None
-            if value.channel in before and _is_worth_knowing(value.version, value.data):
-                made = delta_for(before[value.channel], value.kind, value.data, value.version)
+        before: Mapping[str, Known] | None = None
+        for ref, value in values.items():
+            if not _is_worth_knowing(value):
+                self.records[ref] = value.record
+                continue
+            if before is None:
+                before = cache.get(target.thread_id, target.checkpoint_ns)
+            known = before.get(value.channel)
+            made = known and delta_for(known, value.kind, value.data, value.version)
             if made is None:
                 self.send_whole(ref)
             else:
@@ -38,7 +40,7 @@ class Draft:
         if value is None:
             return False
         record = self.records[ref] = value.record
-        if _is_worth_knowing(value.version, value.data):
+        if _is_worth_knowing(value):
             self._known[value.channel] = whole(value.kind, value.data, value.version, len(record))
         return True
 
@@ -47,8 +49,8 @@ class Draft:
         self._cache.put(self._target.thread_id, self._target.checkpoint_ns, self._known)
 
 
-def _is_worth_knowing(version: bytes, data: bytes) -> bool:
-    return len(data) >= LEAST_BYTES and is_unique(version)
+def _is_worth_knowing(value: _codec.Value) -> bool:
+    return len(value.data) >= LEAST_BYTES and is_unique(value.version)
 
 
 def known_refs(known: Mapping[str, Known]) -> list[bytes]:

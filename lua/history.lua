@@ -77,13 +77,13 @@ while id ~= '' and left > 0 and most > 0 and looked_at < MOST_WRITES and not met
   end
   local seeds, bases = {}, {}
   for channel, version in string.gmatch(refs, '([^\30\31]*)\31([^\30]*)') do
-    local names, blobs_found = {}, {}
-    if wanted[channel] then add_chain(ns .. channel .. US .. version, {}, names, blobs_found) end
-    if #names > 0 and blobs_found[1] ~= '1e' then
+    local chain, blobs_found = {}, {}
+    if wanted[channel] then add_chain(ns .. channel .. US .. version, {}, chain, blobs_found) end
+    if #chain > 0 and blobs_found[1] ~= '1e' then
       wanted[channel], left = nil, left - 1
-      for s = 1, #names do
+      for s = 1, #chain do
         local pairs_of = s == 1 and seeds or bases
-        pairs_of[#pairs_of + 1] = string.sub(names[s], #ns + 1)
+        pairs_of[#pairs_of + 1] = string.sub(chain[s], #ns + 1)
         pairs_of[#pairs_of + 1] = blobs_found[s]
       end
     end

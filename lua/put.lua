@@ -44,12 +44,10 @@ local function store(ref, record, is_delta)
 end
 for i = first_pair, #ARGV, 2 do
   local ref, record = ARGV[i], ARGV[i + 1]
-  local base, size = string.match(record, '^2d[^\31]*\31%d+\31([^\31]*)\31(%d+)')
+  local base, size = base_of(ns .. ref, record)
   sent[ref] = true
   store(ref, record, base)
-  if base and size_of(ns .. string.match(ref, '^(.*\31)') .. base) ~= tonumber(size) then
-    missing[#missing + 1] = ref
-  end
+  if base and size_of(base) ~= size then missing[#missing + 1] = ref end
 end
 
 -- A first member would hide that the others are gone.
@@ -57,9 +55,7 @@ if order_lost() then return 0 end
 local named = {}
 for ref in string.gmatch(refs, '[^\30]+') do
   named[ref] = true
-  if not sent[ref] and size_of(ns .. ref) == 0 then
-    missing[#missing + 1] = ref
-  end
+  if not sent[ref] and size_of(ns .. ref) == 0 then missing[#missing + 1] = ref end
 end
 if #missing > 0 then return missing end
 for i = first_quiet, first_pair - 1 do
@@ -81,10 +77,16 @@ if parent ~= '' and ns .. parent ~= field and not redis.call('ZSCORE', order, ns
   end
 end
 
--- Blobs sent beside the checkpoint's own versions, and what only the record that this one replaces refers to.
-local unnamed = {}
+-- Blobs sent beside the checkpoint's own versions; what the deltas that are replaced were built on; and what only the
+-- record that this one replaces refers to.
+local unnamed, deltas_sent = {}, {}
 for ref in pairs(sent) do
+  deltas_sent[#deltas_sent + 1] = GS .. ns .. ref
   if not named[ref] then unnamed[#unnamed + 1] = ref end
+end
+for i, delta_record in ipairs(sliced('HMGET', blobs, deltas_sent)) do
+  local base = delta_record and base_of(deltas_sent[i], delta_record)
+  if base then unnamed[#unnamed + 1] = string.sub(base, #GS + #ns + 1) end
 end
 local old = redis.call('HGET', checkpoints, field)
 local _, _, _, _, old_refs = header(old or '')

@@ -39,6 +39,7 @@ _PACK_OPTION = (
 START_BYTES = 47
 MAX_STARTS = 256
 DAMAGED = None  # what the parent makes of a message that cannot be unpacked
+HEAP_TYPE = 1 << 9  # in the flags of a class that was made at run time: Py_TPFLAGS_HEAPTYPE
 _CONFIG = {"extra": "allow"}
 
 _packb, _unpackb = ormsgpack.packb, ormsgpack.unpackb
@@ -279,8 +280,10 @@ class _Packers(dict[type, "Callable[[Any], Any] | None"]):
     """How the classes that were met in values are packed; None: by the parent."""
 
     def of(self, cls: type) -> Callable[[Any], Any] | None:
-        """The function for a class, which is remembered if it is one of messages."""
+        """The function for a class, which is remembered if it is one of messages, or one that never goes away."""
         if BaseModel not in cls.__mro__ or (cls.__module__, cls.__name__) not in NAMES:
+            if not cls.__flags__ & HEAP_TYPE:
+                self[cls] = None
             return None
         message = message_of(cls)
         self[cls] = pack = message.pack if message else _nothing

@@ -20,13 +20,16 @@ Hook = Callable[[int, bytes], Any]
 
 PACK_OPTION = jsonplus._option
 
+_UNMET: Any = object()
 _packb, _unpackb = ormsgpack.packb, ormsgpack.unpackb
 
 
 def default(value: Any) -> Any:
     """What stands in the bytes for a value that msgpack has nothing of its own for."""
     kind = type(value)
-    pack = PACKERS.get(kind) or PACKERS.of(kind)
+    pack = PACKERS.get(kind, _UNMET)
+    if pack is _UNMET:
+        pack = PACKERS.of(kind)
     if pack is not None:
         packed = pack(value)
         if packed is not None:

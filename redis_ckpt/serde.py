@@ -82,4 +82,6 @@ class FastSerializer(JsonPlusSerializer):
             return _unpackb(content, ext_hook=self._hook, option=UNPACK_OPTION)
         if kind == "null":
             return None
+        if kind == "bytes":
+            return content
         return super().loads_typed((kind, content))

@@ -7,12 +7,16 @@ local function size_of(name)
   return size > 0 and size or redis.call('HSTRLEN', blobs, GS .. name)
 end
 
+-- The name of what a delta is built on, and the size that its record should have; nothing for other records.
+local function base_of(name, record)
+  local base, size = string.match(record, '^2d[^\31]*\31%d+\31([^\31]*)\31(%d+)')
+  if base then return string.match(name, '^(.*\31)') .. base, tonumber(size) end
+end
+
 -- The record of a delta and the name of its base; false if there is none of that name.
 local function delta(name)
   local record = redis.call('HGET', blobs, GS .. name)
-  if not record then return false end
-  local base = string.match(record, '^2d[^\31]*\31%d+\31([^\31]*)\31')
-  return record, base and string.match(name, '^(.*\31)') .. base
+  return record, record and base_of(name, record) or nil
 end
 
 -- Adds a value and all that it is built on to lists of names and records, up to what is met already.

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import fakeredis
-import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Interrupt, Send
 
 from redis_ckpt import RedisSaver
+from redis_ckpt._delta import decode
 from tests.savers import IDS, cfg, put
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -48,6 +48,31 @@ def fill(saver: RedisSaver) -> None:
         "pending_sends": [],
     }
     saver.put(cfg("t", "old", None), old, {"source": "input", "step": -1}, {"a": 4})
+
+
+def values_at(n: int) -> dict[str, Any]:
+    """What grows, slides and changes: the values of the n-th checkpoint of a thread of deltas."""
+    items = [f"item {k} ".ljust(60, ".") for k in range(n + 12)]
+    return {
+        "log": items,
+        "window": items[n:],
+        "edited": {f"{k:03}": item if k != n % 9 else f"edit {n}" for k, item in enumerate(items[:12])},
+        "inner": {"title": "x" * 90, "steps": {"all": items}, "tail": "y" * 90},
+        "chat": [HumanMessage(item, id=str(k)) for k, item in enumerate(items)],
+        "bytes": b"".join(b"%04d\x1f\x1e\x1d\x00" % k for k in range(8 * n + 60)),
+        "cut": items[: 30 if n % 3 else 18],
+        "other": "text " * 90 if n % 7 else ["a list"],
+    }
+
+
+def fill_with_deltas(saver: RedisSaver) -> None:
+    """A thread of 36 checkpoints, with a fork and a namespace: the 32nd append is another kind of step."""
+    for n in range(37):
+        values = values_at(n)
+        parent = {0: None, 36: f"{20:04}"}.get(n, f"{n - 1:04}")
+        put(saver, f"{n:04}", parent=parent, vers=dict.fromkeys(values, (n + 1) << 29 | n), **values)
+        if n % 6 == 0:
+            put(saver, f"{n:04}", ns="sub", log=values["log"], vers={"log": (n + 1) << 29 | n})
 
 
 def plain(found: CheckpointTuple) -> Any:
@@ -80,15 +105,19 @@ def load(client: Any, keys: dict[str, Any]) -> None:
 
 
 def test_there_is_a_dump_of_every_format() -> None:
-    assert [d.stem for d in DUMPS] == ["format-1"]
+    assert [d.stem for d in DUMPS] == [*FILLS]
 
 
-@pytest.mark.parametrize("path", DUMPS, ids=lambda p: p.stem)
-def test_a_dump_reads_as_it_was_put(path: Path) -> None:
-    client = fakeredis.FakeRedis()
-    load(client, json.loads(path.read_text("utf-8")))
+def loaded(name: str) -> Any:
+    """A client of a server that holds a dump."""
+    client = fakeredis.FakeRedis(server=fakeredis.FakeServer())
+    load(client, json.loads((GOLDEN / f"{name}.json").read_text("utf-8")))
+    return client
+
+
+def test_a_dump_reads_as_it_was_put() -> None:
     fresh = fakeredis.FakeRedis(server=fakeredis.FakeServer())
-    with RedisSaver(redis_client=client) as saver, RedisSaver(redis_client=fresh) as now:
+    with RedisSaver(redis_client=loaded("format-1")) as saver, RedisSaver(redis_client=fresh) as now:
         fill(now)
         listed = [plain(t) for t in saver.list({"configurable": {"thread_id": "t"}})]
         assert len(listed) == 4
@@ -103,10 +132,40 @@ def test_a_dump_reads_as_it_was_put(path: Path) -> None:
         assert found.namespaces[""].ancestors.count == 2  # the chain of its delta channel
 
 
+def test_a_dump_of_deltas_reads_as_it_was_put() -> None:
+    client, fresh = loaded("format-2"), fakeredis.FakeRedis(server=fakeredis.FakeServer())
+    stored = [record for field, record in client.hgetall("ckpt:{t}:blobs").items() if field[:1] == b"\x1d"]
+    shapes = [delta.shape for delta in map(decode, stored)]
+    assert len(shapes) > 200
+    assert all(any(shape[place] for shape in shapes) for place in range(len(shapes[0])))
+    assert {decode(record).number for record in stored} >= {*range(1, 36)}
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with RedisSaver(redis_client=client) as saver, RedisSaver(redis_client=fresh) as now:
+        fill_with_deltas(now)
+        found, expected = [*saver.list(config)], [*now.list(config)]
+        assert len(found) == 37 + 7
+        assert [plain(t) for t in found] == [plain(t) for t in expected]
+        for t in found:
+            read, n = t.checkpoint["channel_values"], int(t.checkpoint["id"])
+            assert {c: saver.serde.dumps_typed(v) for c, v in read.items()} == {
+                c: saver.serde.dumps_typed(v) for c, v in values_at(n).items() if c in read
+            }
+            assert plain(saver.get_tuple(t.config)) == plain(t)  # type: ignore[arg-type]  # it is there
+        # It is gone on from as if it had been put today.
+        put(saver, "0037", parent="0036", vers=dict.fromkeys(values_at(37), 38 << 29), **values_at(37))
+        saver.prune(["t"])
+        with RedisSaver(redis_client=client) as other:
+            left = other.get_tuple(cfg("t"))
+        assert left is not None
+        assert left.checkpoint["channel_values"] == values_at(37)
+
+
+FILLS = {"format-1": fill, "format-2": fill_with_deltas}
+
 if __name__ == "__main__":
     made = fakeredis.FakeRedis()
     with RedisSaver(redis_client=made) as filled:
-        fill(filled)
+        FILLS[sys.argv[1]](filled)
     target = GOLDEN / f"{sys.argv[1]}.json"
     assert not target.exists(), "a dump is made once"
     target.write_text(json.dumps(dump(made), indent=1) + "\n", "utf-8")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import redis
 from langgraph.checkpoint.base import CheckpointTuple
 
-from redis_ckpt._keys import GS, MARK, US, blob_ref, checkpoint_field, quote, thread_keys
-from tests.property.model import Name, Thread
+from redis_ckpt._keys import GS, MARK, US, blob_ref, checkpoint_field, quote, thread_keys, unquote
+from tests.property.model import Blob, Name, Thread
 from tests.property.strategies import same
 from tests.savers import Facade, cfg
 
@@ -46,7 +46,7 @@ class Stored(NamedTuple):
         return (
             {name for name in self.checkpoints if US in name} == checkpoints
             and {*self.order} == seen | index | {GS + name for name in checkpoints - seen}
-            and {*self.blobs} == blobs
+            and sorted(name.removeprefix(GS) for name in self.blobs) == sorted(blobs)
             and {*self.writes} == {*self.pending} == writes
         )
 
@@ -63,6 +63,15 @@ class Stored(NamedTuple):
             assert early - TOLERANCE_SECONDS <= at <= late + TOLERANCE_SECONDS, (at - early, at - late)
         own = self.checkpoints.get(b"idle")
         assert own == (None if thread.own is None else b"%d" % round(thread.own * 1000))
+
+    def bases(self) -> dict[Blob, Blob]:
+        """Of the values that are deltas what they are built on."""
+        return {
+            (unquote(ns), unquote(channel), int(version)): (unquote(ns), unquote(channel), int(record.split(US)[2]))
+            for name, record in self.blobs.items()
+            if name.startswith(GS)
+            for ns, channel, version in [name[1:].split(US)]
+        }
 
 
 def keys_of(thread_id: str) -> list[bytes]:

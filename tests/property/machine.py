@@ -57,13 +57,13 @@ _numbers = itertools.count()
 class Machine(RuleBasedStateMachine):
     """The threads of one example; their names are its own, so that savers may serve many examples."""
 
-    def __init__(self, made: Mapping[str, Facade], raw: redis.Redis) -> None:
+    def __init__(self, made: Mapping[str, Facade], raw: redis.Redis, grows: bool = False) -> None:
         super().__init__()
         raw.flushall()
-        self.savers, self.raw = made, raw
+        self.savers, self.raw, self.grows = made, raw, grows
         self.number = next(_numbers)
         self.threads = {self._own(t): Thread() for t in THREADS}
-        self.workers = Workers(self.threads, self.number)
+        self.workers = Workers(self.threads, self.number, grows)
         self.most_needed: dict[tuple[str, str], int] = {}
         self.comparison = Comparison(made["plain"], raw, DELTA)
 
@@ -315,6 +315,8 @@ class Machine(RuleBasedStateMachine):
         if isinstance(ttl, int):  # LangGraph adds every plain value of a config
             saved.metadata["checkpoint_ttl"] = ttl
         thread.written(now, _idle(by, ttl), is_new=is_new)
+        if self.grows:
+            thread.bases |= look(self.raw, [thread_id])[thread_id].bases()
         if (most := SAVERS[by].get("keep_last")) is not None:
             self._keep_few(thread_id, ns, most)
 

@@ -121,6 +121,7 @@ class Thread:
         ancestors: Removed checkpoints that delta channels are still rebuilt from: no reader sees them.
         blobs: The channel values.
         writes: The pending writes of each checkpoint, by task and index.
+        bases: What values that are stored as deltas are built on. This model is told of it, it does not plan it.
         own: The thread's own idle time in seconds, or PINNED.
         deadline: When it expires.
     """
@@ -129,6 +130,7 @@ class Thread:
     ancestors: dict[Name, Saved] = field(default_factory=dict)
     blobs: dict[Blob, Any] = field(default_factory=dict)
     writes: dict[Name, dict[tuple[str, int], Pending]] = field(default_factory=dict)
+    bases: dict[Blob, Blob] = field(default_factory=dict)
     own: float | None = None
     deadline: Span | None = None
 
@@ -140,6 +142,7 @@ class Thread:
             checkpoints=dict(self.checkpoints),
             ancestors=dict(self.ancestors),
             blobs=dict(self.blobs),
+            bases=dict(self.bases),
             writes=writes,
         )
 
@@ -216,9 +219,12 @@ class Thread:
                         break
         return found
 
-    def named_blobs(self) -> set[Blob]:
-        """The values that some checkpoint or ancestor has."""
-        return {(ns, c, s.versions[c]) for (ns, _), s in self.records().items() for c in s.stored}
+    def needed_blobs(self) -> set[Blob]:
+        """The values that some checkpoint or ancestor has, and what these are deltas of."""
+        found = {(ns, c, s.versions[c]) for (ns, _), s in self.records().items() for c in s.stored}
+        while more := {self.bases[blob] for blob in found if blob in self.bases} - found:
+            found |= more
+        return found
 
     # Writing.
 
@@ -305,8 +311,8 @@ class Thread:
         }
         self.checkpoints = {name: self.checkpoints[name] for name in kept}
         records = self.records()
-        named = self.named_blobs()
-        self.blobs = {blob: value for blob, value in self.blobs.items() if blob in named}
+        needed_blobs = self.needed_blobs()
+        self.blobs = {blob: value for blob, value in self.blobs.items() if blob in needed_blobs}
         oldest = min((checkpoint_id for _, checkpoint_id in records), default="")
         early = {name for name in strays if name[1] >= oldest and not is_old(name)}
         self.writes = {name: found for name, found in self.writes.items() if name in records or name in early}

@@ -81,6 +81,15 @@ channels = st.sampled_from((*DELTA, *DELTA, *PLAIN, "__error__", "__interrupt__"
 writes = st.lists(st.tuples(channels, st.integers(0, 99)), min_size=1, max_size=3)
 
 
+def _unique(n: int) -> int:
+    return n << 29 | n
+
+
+def _grown(before: list[str], n: int) -> list[str]:
+    """A longer list; now and then one without its beginning."""
+    return before[len(before) // 2 :] if n == 0 else [*before, *(f"item {k}" for k in range(n))]
+
+
 class View(NamedTuple):
     """What a worker knows of a checkpoint that it goes on from. It holds the values of delta channels elsewhere."""
 
@@ -100,12 +109,16 @@ class Put(NamedTuple):
 
 
 class Workers:
-    """The workers of one example: they remember what they have put, whatever became of it."""
+    """The workers of one example: they remember what they have put, whatever became of it.
 
-    def __init__(self, threads: dict[str, Thread], number: int) -> None:
+    With `grows` their values are lists that grow, under versions that never come twice: savers may store deltas.
+    """
+
+    def __init__(self, threads: dict[str, Thread], number: int, grows: bool = False) -> None:
         self._threads = threads
         self._number = number
-        self._versions = itertools.count(1)
+        self._grows = grows
+        self._versions = map(_unique, itertools.count(1)) if grows else itertools.count(1)
         self._views: dict[tuple[str, Name], View] = {}
 
     def run_id(self, n: int) -> str:
@@ -134,10 +147,10 @@ class Workers:
         view = View({}, {}, {}) if parent is None else self._view(thread_id, (ns, parent))
         values, versions, new, counters = dict(view.values), dict(view.versions), dict[str, int](), dict(view.counters)
         for channel, (how, value) in step.plain.items():
-            if not (how == "replaced" and channel in values):
+            if self._grows or not (how == "replaced" and channel in values):
                 versions[channel] = next(self._versions)
             new[channel] = versions[channel]
-            values[channel] = value
+            values[channel] = _grown(values.get(channel, []), value) if self._grows else value
             if how == "emptied":
                 del values[channel]
         self._views[thread_id, name] = View(dict(values), versions, counters)
@@ -147,7 +160,7 @@ class Workers:
         for channel, (kind, _) in step.delta.items():
             versions[channel] = new[channel] = next(self._versions)
             if kind == "snapshot":
-                values[channel] = [versions[channel]]
+                values[channel] = [*map(str, range(versions[channel] >> 29))] or [versions[channel]]
                 del counters[channel]
         saved = Saved(parent, ODD.get(name[1], NO_TIME), versions, self._metadata(thread_id, ns, step, counters))
         return Put(name, saved, values, new, [(channel, n) for channel, (_, n) in step.delta.items()])

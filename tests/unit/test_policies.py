@@ -318,3 +318,76 @@ def test_after_any_group_no_blob_that_something_needs_is_gone_and_none_is_left_o
     assert ancestors == set(kept.ancestors)
     assert stored == {blob for n, h in left.items() for blob in policies.blob_fields(n, h)}
     assert policies.groups(thread(left, ancestors), policies.with_ancestors(left, picked)) == []
+
+
+# Deltas.
+
+
+def blob(version: int, channel: str = "a", ns: str = "") -> bytes:
+    return b"%b\x1f%b\x1f%d" % (ns.encode(), channel.encode(), version)
+
+
+def test_what_a_blob_is_built_on_is_followed_to_the_whole_one() -> None:
+    bases = {blob(3): blob(2), blob(2): blob(1), blob(5): blob(3)}
+    assert policies.with_bases([blob(5)], bases) == {blob(5), blob(3), blob(2), blob(1)}
+    assert policies.with_bases([blob(2), blob(9)], bases) == {blob(2), blob(1), blob(9)}
+    assert policies.with_bases([], bases) == set()
+    assert policies.with_bases([blob(1)], {blob(1): blob(2), blob(2): blob(1)}) == {blob(1), blob(2)}
+
+
+def test_a_base_stays_with_what_is_built_on_it_and_goes_with_the_last() -> None:
+    headers = {name(str(n)): head(refs="a", version=str(n)) for n in (1, 2, 3)}
+    now = thread(headers, bases={blob(2): blob(1), blob(3): blob(2)})
+    assert policies.groups(now, only(name("3"))) == [policies.Group(name("2"), []), policies.Group(name("1"), [])]
+    assert policies.groups(now, only(name("1"))) == [
+        policies.Group(name("3"), [blob(3)]),
+        policies.Group(name("2"), [blob(2)]),
+    ]
+    later = thread({name("3"): headers[name("3")], name("4"): head()}, bases=now.bases)
+    (group,) = policies.groups(later, only(name("4")))
+    assert (group.checkpoint, sorted(group.blobs)) == (name("3"), [blob(1), blob(2), blob(3)])
+
+
+def test_bases_of_orphans_go_before_them_unless_something_needs_them() -> None:
+    now = thread({name("1"): head(refs="a")}, orphans={blob(3)}, bases={blob(3): blob(2), blob(2): blob(1)})
+    assert policies.groups(now, only(name("1"))) == [policies.Group(b"", [blob(2)]), policies.Group(b"", [blob(3)])]
+
+
+@st.composite
+def chains(draw: st.DrawFn, headers: dict[bytes, Header], orphans: set[bytes]) -> dict[bytes, bytes]:
+    """Bases of some of the blobs: earlier versions of the same channel, whether a checkpoint names them or not."""
+    bases = {}
+    begun = {field for n, h in headers.items() for field in policies.blob_fields(n, h)} | orphans
+    while begun:
+        field = min(begun)
+        begun.remove(field)
+        front, _, version = field.rpartition(b"\x1f")
+        if int(version) and draw(st.booleans()):
+            bases[field] = b"%b\x1f%d" % (front, draw(st.integers(0, int(version) - 1)))
+            begun |= {bases[field]} - bases.keys()
+    return bases
+
+
+@given(HEADERS, ORPHANS, st.data())
+def test_after_any_group_the_bases_of_all_that_is_left_are_there_and_no_others(
+    headers: dict[bytes, Header], orphans: set[bytes], data: st.DataObject
+) -> None:
+    picked = data.draw(st.sets(st.sampled_from(sorted(headers)))) if headers else set()
+    bases = data.draw(chains(headers, orphans))
+
+    def needed() -> set[bytes]:
+        return policies.with_bases((b for n, h in left.items() for b in policies.blob_fields(n, h)), bases)
+
+    left, orphaned, ancestors = dict(headers), set(orphans), set[bytes]()
+    stored = needed() | policies.with_bases(orphans, bases)
+    kept = policies.with_ancestors(headers, picked)
+    for group in policies.groups(thread(headers, orphans=set(orphans), bases=bases), kept):
+        assert set(group.blobs) <= stored
+        follow(left, ancestors, group)
+        stored -= set(group.blobs)
+        orphaned -= set(group.blobs)
+        # A plan that ends here is made anew: what is left over is found by the orphans that are left.
+        assert needed() <= stored <= needed() | policies.with_bases(orphaned, bases)
+    assert stored == needed()
+    assert left.keys() - ancestors == picked
+    assert policies.groups(thread(left, ancestors, bases=bases), policies.with_ancestors(left, picked)) == []

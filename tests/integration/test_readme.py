@@ -30,7 +30,9 @@ def test_a_test_that_is_named_exists(path: str, name: str) -> None:
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "lua/README.md", "docs/upkeep.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "lua/README.md", "docs/upkeep.md", "docs/performance.md"]
+)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", text):

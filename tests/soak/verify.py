@@ -11,7 +11,9 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from redis_ckpt import RedisSaver, ThreadInfo
 from redis_ckpt._codec import decode_header
-from redis_ckpt._keys import US, ThreadKeys, thread_keys, unquote
+from redis_ckpt._delta import decode
+from redis_ckpt._keys import GS, US, ThreadKeys, thread_keys, unquote
+from redis_ckpt.policies import with_bases
 from tests.audit import audit
 from tests.savers import Facade, LoopThread, cfg
 from tests.servers import Server
@@ -133,8 +135,15 @@ class Verifier:
     def _left_over(self, keys: ThreadKeys) -> Iterator[str]:
         records: dict[bytes, bytes] = self._raw.hgetall(keys.checkpoints)
         headers = {field: decode_header(record) for field, record in records.items() if US in field}
-        needed = {field.split(US)[0] + US + ref for field, header in headers.items() for ref in header.refs}
-        blobs: set[bytes] = set(self._raw.hkeys(keys.blobs))
+        stored: dict[bytes, bytes] = self._raw.hgetall(keys.blobs)
+        blobs = {name.removeprefix(GS) for name in stored}
+        bases = {
+            name[1:]: name[1:].rpartition(US)[0] + US + decode(record).base
+            for name, record in stored.items()
+            if name.startswith(GS)
+        }
+        named = {field.split(US)[0] + US + ref for field, header in headers.items() for ref in header.refs}
+        needed = with_bases(named, bases)
         if blobs != needed:
             yield f"blobs nobody refers to: {sorted(blobs - needed)}, blobs that are gone: {sorted(needed - blobs)}"
         if b"orphans" in records:

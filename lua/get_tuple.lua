@@ -57,12 +57,9 @@ for ref in string.gmatch(refs or '', '[^\30]+') do
   end
 end
 local base_names, base_records = {}, {}
-local found = sliced('HMGET', blobs, wanted)
+local found = read_blobs(wanted, met, base_names, base_records)
 for i = 1, #wanted do
-  local blob, base = found[i], nil
-  if not blob then blob, base = delta(wanted[i]) end
-  values[places[i]] = blob
-  add_chain(base, met, base_names, base_records)
+  values[places[i]] = found[i]
 end
 local reply = {field, record, writes_intact(), #names}
 for i = 1, #names do

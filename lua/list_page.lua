@@ -79,16 +79,12 @@ for k = 1, #fields do
     reply[#reply + 1] = write_records[w]
   end
 end
-local values = sliced('HMGET', blobs, names)
-for k = 1, #names do
-  if not values[k] then
-    local base
-    values[k], base = delta(names[k])
-    add_chain(base, named, names, values)
+local base_names, base_records = {}, {}
+local values = read_blobs(names, named, base_names, base_records)
+for _, part in ipairs({{names, values}, {base_names, base_records}}) do
+  for k = 1, #part[1] do
+    reply[#reply + 1] = part[1][k]
+    reply[#reply + 1] = part[2][k]
   end
-end
-for k = 1, #names do
-  reply[#reply + 1] = names[k]
-  reply[#reply + 1] = values[k]
 end
 return reply

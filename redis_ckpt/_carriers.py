@@ -29,7 +29,7 @@ from redis.exceptions import ResponseError
 
 from redis_ckpt._coalesce import Entry, cut_off, is_load, on_the_wire
 from redis_ckpt._flow import Call, Command, Reply, words
-from redis_ckpt._source import is_of_redis_py
+from redis_ckpt._source import CONNECTION_METHODS, is_drivable, is_of_redis_py
 
 try:
     _parsing: Any = importlib.import_module("redis._parsers.hiredis")
@@ -46,9 +46,7 @@ _Deliver: TypeAlias = Callable[[Entry, "list[Reply]"], None]
 
 def has_known_connections(connection_class: Any) -> bool:
     """Whether connections of this class are redis-py's own, or its Sentinel's."""
-    return issubclass(connection_class, AbstractConnection) and is_of_redis_py(
-        connection_class, "connect", "disconnect", "send_packed_command", "read_response"
-    )
+    return issubclass(connection_class, AbstractConnection) and is_of_redis_py(connection_class, *CONNECTION_METHODS)
 
 
 class Replies:
@@ -136,14 +134,10 @@ class PoolCarrier:
     @staticmethod
     def can_drive(client: Any) -> bool:
         """Whether pool and connections of this client are redis-py's own, and no subclass has its own way to send."""
-        pool = getattr(client, "connection_pool", None)
         return (
-            isinstance(client, redis.asyncio.Redis)
-            and isinstance(pool, redis.asyncio.ConnectionPool)
+            is_drivable(client, redis.asyncio.Redis, redis.asyncio.ConnectionPool)
             and not client.single_connection_client
-            and is_of_redis_py(type(client), "execute_command", "parse_response")
-            and is_of_redis_py(type(pool), "get_connection", "release")
-            and has_known_connections(pool.connection_class)
+            and has_known_connections(client.connection_pool.connection_class)
         )
 
     async def carry(self, batch: Sequence[Entry]) -> None:

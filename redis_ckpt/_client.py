@@ -25,7 +25,7 @@ from redis_ckpt._source import (
     error_replies,
     is_async,
     is_cluster,
-    is_of_redis_py,
+    is_drivable,
     refuse_decoding,
     url_options,
 )
@@ -170,13 +170,8 @@ def _ask(connection: Any, packed: list[bytes]) -> Reply:
 
 def _can_drive(client: Any) -> bool:
     """Whether pool and connections of this client are redis-py's own, shared, and without a cache of replies."""
-    pool = getattr(client, "connection_pool", None)
     return (
-        isinstance(client, redis.Redis)
-        and isinstance(pool, redis.ConnectionPool)
+        is_drivable(client, redis.Redis, redis.ConnectionPool)
         and client.connection is None
-        and getattr(pool, "cache", None) is None
-        and is_of_redis_py(type(client), "execute_command", "parse_response")
-        and is_of_redis_py(type(pool), "get_connection", "release")
-        and is_of_redis_py(pool.connection_class, "connect", "disconnect", "send_packed_command", "read_response")
+        and getattr(client.connection_pool, "cache", None) is None
     )

@@ -22,7 +22,7 @@ Rule 3: what does not save a quarter is stored whole, and numbers begin anew.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -132,40 +132,31 @@ def floors(number: int) -> frozenset[int]:
 
 
 def common_prefix(a: bytes, b: bytes, at: int = 0) -> int:
-    """How many bytes of `a` from `at` on are those that `b` begins with. Compared in slices, so in C."""
-    low, step, most = 0, PROBE_BYTES, min(len(a) - at, len(b))
-    while low < most and a[at + low : at + low + step] == b[low : low + step]:
-        low += step
-        step *= 2
-    low, high = min(low, most), min(low + step, most)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if a[at + low : at + middle] == b[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    """How many bytes of `a` from `at` on are those that `b` begins with."""
+    most = min(len(a) - at, len(b))
+    return _longest(most, lambda low, high: a[at + low : at + high] == b[low:high])
 
 
 def common_suffix(a: bytes, b: bytes, most: int) -> int:
     """How many of the last bytes are the same, up to `most`."""
+    return _longest(most, lambda low, high: a[len(a) - high : len(a) - low] == b[len(b) - high : len(b) - low])
+
+
+def _longest(most: int, is_same: Callable[[int, int], bool]) -> int:
+    """How far two texts are the same, where one can ask that of any slice: in growing steps, then by halves.
+
+    Slices are compared in C.
+    """
     low, step = 0, PROBE_BYTES
-    while low < most and _ending(a, low, step) == _ending(b, low, step):
-        low += step
-        step *= 2
-    low, high = min(low, most), min(low + step, most)
+    while (high := min(low + step, most)) > low and is_same(low, high):
+        low, step = high, 2 * step
     while low < high:
         middle = (low + high + 1) // 2
-        if _ending(a, low, middle - low) == _ending(b, low, middle - low):
+        if is_same(low, middle):
             low = middle
         else:
             high = middle - 1
     return low
-
-
-def _ending(text: bytes, behind: int, length: int) -> bytes:
-    end = len(text) - behind
-    return text[max(0, end - length) : end]
 
 
 def shape_on(base: bytes, head: int, body: bytes) -> Shape:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from redis_ckpt import _delta
@@ -80,11 +80,14 @@ def whole(kind: bytes, data: bytes, version: bytes, size: int) -> Known:
     return Known(kind, data, Mark(version, 0, size, length, length, data[:head]))
 
 
-def marks_behind(before: Iterable[Mark], kept: int, number: int) -> tuple[Mark, ...]:
-    """The marks of a value that begins with `kept` bytes of the one whose marks, itself among them, are given."""
-    wanted = _delta.floors(number)
+def marks_behind(known: Known, kept: int, wanted: Container[int] | None) -> tuple[Mark, ...]:
+    """The marks of a value that begins with `kept` bytes of a known one: of these numbers, or of all."""
     return tuple(
-        [mark if mark.usable <= kept else mark._replace(usable=kept) for mark in before if mark.number in wanted]
+        [
+            mark if mark.usable <= kept else mark._replace(usable=kept)
+            for mark in (known.mark, *known.marks)
+            if wanted is None or mark.number in wanted
+        ]
     )
 
 
@@ -109,7 +112,7 @@ def delta_for(known: Known, kind: bytes, data: bytes, version: bytes) -> tuple[b
     check = _delta.check_of(before[shape.start : shape.start + shape.keep], before[len(before) - shape.suffix :])
     record = _delta.encode(Delta(kind, number, base.version, base.size, shape, check, new))
     mark = Mark(version, number, len(record), len(body), len(body), data[:head])
-    return record, Known(kind, data, mark, marks_behind((known.mark, *known.marks), kept, number))
+    return record, Known(kind, data, mark, marks_behind(known, kept, _delta.floors(number)))
 
 
 class Link(NamedTuple):
@@ -141,20 +144,15 @@ def rebuilt(base: Known, chain: Sequence[Link], everything: bool = False) -> Kno
     if any(delta.kind != base.kind for delta in deltas):
         raise _delta.BrokenChainError("a base is of another type")
     body = _delta.rebuild(base.body, deltas)
-    wanted = _delta.floors(deltas[-1].number)
+    wanted = None if everything else _delta.floors(deltas[-1].number)
     marks: list[Mark] = []
     kept = len(body)
     for above, link in zip(reversed(chain), [*reversed(chain[:-1]), None], strict=True):
         kept = min(kept, above.delta.shape.kept_in_front)
-        if link is not None and (everything or link.delta.number in wanted):
+        if link is not None and (wanted is None or link.delta.number in wanted):
             marks.append(link.mark(kept))
-    marks += [
-        mark._replace(usable=min(mark.usable, kept))
-        for mark in (base.mark, *base.marks)
-        if everything or mark.number in wanted
-    ]
     mark = chain[-1].mark(len(body))
-    return Known(base.kind, mark.head + body, mark, tuple(marks))
+    return Known(base.kind, mark.head + body, mark, (*marks, *marks_behind(base, kept, wanted)))
 
 
 class Cache:

@@ -92,6 +92,21 @@ def is_of_redis_py(kind: type, *names: str) -> bool:
     return all(str(getattr(getattr(kind, name, None), "__module__", "")).startswith("redis.") for name in names)
 
 
+CONNECTION_METHODS = ("connect", "disconnect", "send_packed_command", "read_response")
+
+
+def is_drivable(client: Any, kind: type[Any], pool_kind: type[Any]) -> bool:
+    """Whether client and pool are redis-py's own, of these kinds, and no subclass has its own way to send."""
+    pool = getattr(client, "connection_pool", None)
+    return (
+        isinstance(client, kind)
+        and isinstance(pool, pool_kind)
+        and is_of_redis_py(type(client), "execute_command", "parse_response")
+        and is_of_redis_py(type(pool), "get_connection", "release")
+        and is_of_redis_py(pool.connection_class, *CONNECTION_METHODS)
+    )
+
+
 def error_replies(client: Any) -> tuple[type[Exception], ...]:
     """The classes that stand for an error reply: valkey-py has its own.
 

@@ -213,23 +213,17 @@ def blob_fields(name: bytes, header: Header) -> list[bytes]:
 
 def with_bases(blobs: Iterable[bytes], bases: Mapping[bytes, bytes]) -> set[bytes]:
     """The blobs, and all that they are built on."""
-    found: set[bytes] = set()
-    for blob in blobs:
-        name: bytes | None = blob
-        while name is not None and name not in found:
-            found.add(name)
-            name = bases.get(name)
-    return found
+    return set(_bases_first(blobs, bases))
 
 
 def _bases_first(blobs: Iterable[bytes], bases: Mapping[bytes, bytes]) -> list[bytes]:
     """The blobs and what they are built on, that before them: while a delta is there, its bases can be found."""
     order: dict[bytes, None] = {}
     for blob in blobs:
-        chain: list[bytes] = []
+        chain: dict[bytes, None] = {}
         name: bytes | None = blob
         while name is not None and name not in order and name not in chain:
-            chain.append(name)
+            chain[name] = None
             name = bases.get(name)
         order |= dict.fromkeys(reversed(chain))
     return list(order)

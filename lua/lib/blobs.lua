@@ -28,3 +28,16 @@ local function add_chain(name, met, names, records)
     names[#names + 1], records[#records + 1], name = name, record, base
   end
 end
+
+-- The records of values; what the deltas among them are built on is added to lists of names and records.
+local function read_blobs(wanted, met, names, records)
+  local found = sliced('HMGET', blobs, wanted)
+  for i = 1, #wanted do
+    if not found[i] then
+      local base
+      found[i], base = delta(wanted[i])
+      add_chain(base, met, names, records)
+    end
+  end
+  return found
+end

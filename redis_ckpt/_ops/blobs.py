@@ -22,7 +22,7 @@ class Draft:
         self.records: dict[bytes, bytes] = {}
         before: Mapping[str, Known] | None = None
         for ref, value in values.items():
-            if not _is_worth_knowing(value):
+            if not _is_worth_knowing(value.version, value.data):
                 self.records[ref] = value.record
                 continue
             if before is None:
@@ -40,7 +40,7 @@ class Draft:
         if value is None:
             return False
         record = self.records[ref] = value.record
-        if _is_worth_knowing(value):
+        if _is_worth_knowing(value.version, value.data):
             self._known[value.channel] = whole(value.kind, value.data, value.version, len(record))
         return True
 
@@ -49,8 +49,8 @@ class Draft:
         self._cache.put(self._target.thread_id, self._target.checkpoint_ns, self._known)
 
 
-def _is_worth_knowing(value: _codec.Value) -> bool:
-    return len(value.data) >= LEAST_BYTES and is_unique(value.version)
+def _is_worth_knowing(version: bytes, data: bytes) -> bool:
+    return len(data) >= LEAST_BYTES and is_unique(version)
 
 
 def known_refs(known: Mapping[str, Known]) -> list[bytes]:
@@ -103,9 +103,9 @@ class Blobs:
             built = self.found[channel] = self._at_end_of_chain(ref, channel)
             return built.kind, built.data
         found = _codec.decode_whole(record, channel, self._thread_id)
-        if found is not None and len(found[1]) >= LEAST_BYTES and not self._is_page:
+        if found is not None and not self._is_page:
             version = ref.partition(US)[2]
-            if is_unique(version):
+            if _is_worth_knowing(version, found[1]):
                 self.found[channel] = whole(*found, version, len(record))
         return found
 

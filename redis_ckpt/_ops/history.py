@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import DeltaChannelHistory
@@ -51,6 +51,37 @@ def _removed(thread_id: str, ns: str, checkpoint_id: str) -> CheckpointerError:
     )
 
 
+class Ancestor(NamedTuple):
+    """One ancestor in a reply of `history`.
+
+    Attributes:
+        name: Its id, quoted.
+        seeds: The refs of the values that were found here.
+        records: Theirs, and of what they are built on, by ref; None where one is gone.
+        writes: Names and records of writes, in turn; None where a record is gone.
+    """
+
+    name: bytes
+    seeds: list[bytes]
+    records: dict[bytes, bytes | None]
+    writes: list[Any]
+
+
+def ancestors_of(reply: list[Any]) -> Iterator[Ancestor]:
+    """The ancestors in a reply of `history`, behind its first three parts."""
+    at = 3
+    while at < len(reply):
+        name, parts = reply[at], []
+        at += 1
+        for _ in ("seeds", "bases", "writes"):
+            end = at + 1 + 2 * reply[at]
+            parts.append(reply[at + 1 : end])
+            at = end
+        seeds, bases, writes = parts
+        found = seeds + bases
+        yield Ancestor(name, seeds[::2], dict(zip(found[::2], found[1::2], strict=True)), writes)
+
+
 class _Walk:
     """What was found so far. Writes are collected newest first and turned round at the end."""
 
@@ -68,26 +99,15 @@ class _Walk:
         named, following, intact = reply[:3]
         if intact < 0:
             raise self._damaged(named, "its record is")
-        at = 3
-        while at < len(reply):
-            ancestor, seeds = reply[at : at + 2]
-            at += 2
-            found = reply[at : at + 2 * seeds]
-            at += 2 * seeds
-            bases = reply[at + 1 : at + 1 + 2 * reply[at]]
-            at += 1 + len(bases)
-            writes = reply[at]
-            flat = reply[at + 1 : at + 1 + 2 * writes]
-            at += 1 + 2 * writes
-            if ancestor in self._seen:
+        for ancestor in ancestors_of(reply):
+            if ancestor.name in self._seen:
                 return b""  # a parent chain that bites its tail
-            self._seen.add(ancestor)
-            if not intact or None in flat:
-                raise self._damaged(ancestor, "pending writes of the thread are")
-            records = dict(zip(found[::2] + bases[::2], found[1::2] + bases[1::2], strict=True))
+            self._seen.add(ancestor.name)
+            if not intact or None in ancestor.writes:
+                raise self._damaged(ancestor.name, "pending writes of the thread are")
             # A value at an ancestor is from before the writes stored there: these count too.
-            self._take_writes(flat)
-            self._take_seeds(ancestor, found[::2], Blobs(records, self._thread_id))
+            self._take_writes(ancestor.writes)
+            self._take_seeds(ancestor)
         return bytes(following)
 
     def _take_writes(self, flat: list[bytes]) -> None:
@@ -96,15 +116,16 @@ class _Walk:
             if write.channel in self.wanted:
                 self._writes[write.channel].append(write)
 
-    def _take_seeds(self, ancestor: bytes, refs: list[bytes], blobs: Blobs) -> None:
-        for ref in refs:
+    def _take_seeds(self, ancestor: Ancestor) -> None:
+        blobs = Blobs(ancestor.records, self._thread_id)
+        for ref in ancestor.seeds:
             channel = channel_of(ref)
             try:
                 found = blobs.get(ref, channel)
             except KeyError:
-                raise self._damaged(ancestor, "values are", [channel]) from None
+                raise self._damaged(ancestor.name, "values are", [channel]) from None
             except BrokenChainError as error:
-                raise self._damaged(ancestor, f"values are changed ({error}) or", [channel]) from None
+                raise self._damaged(ancestor.name, f"values are changed ({error}) or", [channel]) from None
             if found is not None:
                 self._seeds[channel] = _codec.loads(self._serde, *found, self._thread_id, channel)
             del self.wanted[channel]

@@ -18,6 +18,7 @@ from redis_ckpt._keys import channel_of, quote, split_checkpoint_field, thread_k
 from redis_ckpt._known import Known
 from redis_ckpt._ops import Store
 from redis_ckpt._ops.blobs import Blobs, known_refs
+from redis_ckpt._ops.history import ancestors_of
 from redis_ckpt._versions import next_version
 from redis_ckpt.errors import DamagedCheckpointError
 
@@ -145,10 +146,7 @@ def _sends(serde: SerializerProtocol, thread_id: str, reply: list[Any]) -> list[
     """The values of the writes in a reply of `history` that holds one ancestor at the most."""
     if len(reply) == 1:
         _codec.check_format(reply[0], f"a checkpoint of thread {thread_id!r}")
-    if len(reply) == 3:
-        return []
-    bases = 5 + 2 * reply[4]
-    flat = reply[bases + 2 + 2 * reply[bases] :]
+    flat = [part for ancestor in ancestors_of(reply) for part in ancestor.writes]
     pairs = [(name, record) for name, record in zip(flat[::2], flat[1::2], strict=True) if record is not None]
     writes = _codec.decode_writes(pairs, thread_id)
     return [write.value(serde, thread_id)[2] for write in writes if write.channel == TASKS]

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from redis_ckpt import AsyncRedisSaver, RedisSaver
 from tests.audit import audit
+from tests.proxy import Proxy
 from tests.savers import Facade, LoopThread
 from tests.savers import MakeSaver as MakeSaver
 from tests.servers import KINDS, Server, start
@@ -60,6 +61,13 @@ def server(request: pytest.FixtureRequest, servers: Callable[[str], Server]) -> 
     found.flush()
     yield found
     found.release()
+
+
+@pytest.fixture
+def proxy(server: Server) -> Iterator[Proxy]:
+    """A proxy in front of the server, which counts what goes through it, and can cut it."""
+    with Proxy(server.port) as running:
+        yield running
 
 
 @pytest.fixture(params=["sync", "async"])

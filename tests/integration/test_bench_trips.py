@@ -11,16 +11,10 @@ from bench.drivers import Awaiting, Blocking, Driver
 from bench.trips import sent, trips
 from redis_ckpt import AsyncRedisSaver, RedisSaver
 from tests.proxy import Proxy
-from tests.servers import Server, on_real_servers
+from tests.servers import on_real_servers
 
 pytestmark = on_real_servers
 LATE = 400
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -25,12 +25,6 @@ CONNECTIONS = Pipelining().connections
 TASKS = 64
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from redis_ckpt._versions import next_version
 from tests.property.compare import keys_of
 from tests.proxy import Proxy
 from tests.savers import IDS, Facade, MakeSaver, cfg, in_one_colour, on_valkey, put, values
-from tests.servers import Server, on_real_servers
+from tests.servers import on_real_servers
 
 damages = pytest.mark.unaudited("values are removed or changed by hand")
 BLOBS = thread_keys(b"ckpt", "t").blobs
@@ -73,12 +73,6 @@ def stored(raw: Any, t: str = "t") -> dict[bytes, bytes]:
 
 def deltas(raw: Any, t: str = "t") -> list[bytes]:
     return [record for field, record in stored(raw, t).items() if field.startswith(GS)]
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tracemalloc
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -20,6 +18,7 @@ from redis_ckpt._versions import next_version
 from tests.audit import dump
 from tests.integration.graphs import DURABILITIES, Durability, thread
 from tests.integration.test_delta_chains import Chat, deltas, messages, name, stored
+from tests.profiles import by_profile
 from tests.property.compare import keys_of, size_of
 from tests.proxy import Proxy
 from tests.savers import Facade, MakeSaver, arguments, cfg, in_one_colour, on_valkey, put, values
@@ -30,13 +29,7 @@ A_TRIP = 2_000  # bytes of names and entries that go with a checkpoint
 MOST_LINKS = 31 + 63
 CACHE_BYTES = 1_000_000
 WORKER_BYTES = 7 * 2**20  # of a worker beside its cache: names that it quoted lately, connections, what is under way
-THREADS = {"default": 2_000, "long": 10_000}[os.environ.get("HYPOTHESIS_PROFILE", "default")]
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
+THREADS = by_profile(2_000, 10_000)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pytest
@@ -20,7 +19,6 @@ from redis_ckpt._ops.retain import slack
 from tests.integration.graphs import Play, thread
 from tests.proxy import Proxy
 from tests.savers import Facade, MakeSaver, cfg, in_one_colour, on_valkey, put, values, writes
-from tests.servers import Server
 
 KEYS = thread_keys(b"ckpt", "t")
 
@@ -124,12 +122,6 @@ def test_a_checkpoint_that_is_put_again_makes_no_more_of_them(make_saver: MakeSa
         for n in range(3):
             step(s, n)
     assert numbers(s) == [0, 1, 2]
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 def delta_step(s: Facade, n: int, snapshot: bool = False) -> None:

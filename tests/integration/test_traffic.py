@@ -9,15 +9,9 @@ import pytest
 
 from tests.proxy import Proxy
 from tests.savers import Facade, MakeSaver, cfg, put
-from tests.servers import Server, on_real_servers
+from tests.servers import on_real_servers
 
 pytestmark = on_real_servers
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 @pytest.fixture

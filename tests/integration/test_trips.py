@@ -17,19 +17,13 @@ from tests.integration.graphs import Play, thread
 from tests.integration.test_graphs_interrupts import after, approve, before, line
 from tests.proxy import Proxy
 from tests.savers import IDS, Facade, cfg, put, values, writes
-from tests.servers import Server, on_real_servers
+from tests.servers import on_real_servers
 
 if TYPE_CHECKING:
     from tests.conftest import MakeSaver
 
 pytestmark = on_real_servers
 PAGE = 16
-
-
-@pytest.fixture
-def proxy(server: Server) -> Iterator[Proxy]:
-    with Proxy(server.port) as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ What is stored is looked at as well: nothing is there that no checkpoint needs, 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from redis_ckpt import _delta
 from redis_ckpt._keys import GS, RS, US, thread_keys
+from tests.profiles import by_profile
 from tests.property.edits import (
     KEPT,
     STEPS,
@@ -36,7 +36,7 @@ from tests.property.strategies import same
 from tests.savers import Facade, MakeSaver, arguments, cfg, in_one_colour, on_valkey
 
 SECONDS = 1800.0  # the long profile, or the shrinking of a failure
-EXAMPLES = {"default": 60, "long": 2000}[os.environ.get("HYPOTHESIS_PROFILE", "default")]
+EXAMPLES = by_profile(60, 2000)
 CHECKS = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
     print_blob=True,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import redis
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.profiles import by_profile
 from tests.property.edits import small_deltas as small_deltas
 from tests.property.machine import SAVERS, Machine
 from tests.savers import MakeSaver, in_one_colour, on_valkey
 
-EXAMPLES = {"default": 90, "long": 2000}[os.environ.get("HYPOTHESIS_PROFILE", "default")]
+EXAMPLES = by_profile(90, 2000)
 SECONDS = 1800.0  # the long profile, or the shrinking of a failure
 STEPS = 20
 

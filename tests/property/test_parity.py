@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
 
+from tests.profiles import by_profile
 from tests.property.strategies import (
     CHANNELS,
     Action,
@@ -29,7 +29,7 @@ from tests.property.strategies import (
 from tests.savers import Facade, cfg
 
 SECONDS = 900.0  # the long profile, or the shrinking of a failure
-EXAMPLES = {"default": 300, "long": 2000}[os.environ.get("HYPOTHESIS_PROFILE", "default")]
+EXAMPLES = by_profile(300, 2000)
 CHECKS = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

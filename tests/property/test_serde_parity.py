@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -12,10 +11,11 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from redis_ckpt.serde import FastSerializer
+from tests.profiles import by_profile
 from tests.property.messages import Colour, MyMessage, State, states
 from tests.property.serialisers import check_read, check_values, observe, pair
 
-EXAMPLES = {"default": 400, "long": 20_000}[os.environ.get("HYPOTHESIS_PROFILE", "default")]
+EXAMPLES = by_profile(400, 20_000)
 CHECKS = settings(
     deadline=None,
     max_examples=EXAMPLES,

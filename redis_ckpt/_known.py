@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
@@ -169,21 +170,17 @@ class Cache:
         if cache_bytes < 0:
             raise ValueError(f"cache_bytes must be 0 or more, not {cache_bytes!r}")
         self._most = cache_bytes
-        self._begin()
+        self.begin()
+        _caches.add(self)
 
-    def _begin(self) -> None:
-        self._pid = os.getpid()
+    def begin(self) -> None:
+        """Know nothing."""
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[str, str], dict[str, Known]] = OrderedDict()
         self.bytes = 0
 
-    def _begin_after_fork(self) -> None:
-        if self._pid != os.getpid():
-            self._begin()  # another thread of the parent may have held the lock
-
     def get(self, thread_id: str, ns: str) -> dict[str, Known]:
         """What is known of a namespace, by channel. A dict of the caller's own."""
-        self._begin_after_fork()
         with self._lock:
             held = self._entries.get((thread_id, ns))
             if held is None:
@@ -193,7 +190,6 @@ class Cache:
 
     def put(self, thread_id: str, ns: str, found: Mapping[str, Known]) -> None:
         """Remember values; what was known of their channels before is forgotten."""
-        self._begin_after_fork()
         if not found:
             return
         with self._lock:
@@ -216,6 +212,19 @@ class Cache:
         known = held.pop(channel, None)
         if known is not None:
             self.bytes -= _size(known)
+
+
+_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
+
+
+def _begin_after_fork() -> None:
+    # another thread of the parent may have held a lock or been in the middle of a change; here is only one thread yet
+    for cache in _caches:
+        cache.begin()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(after_in_child=_begin_after_fork)
 
 
 def _size(known: Known) -> int:

@@ -15,12 +15,13 @@
 -- ARGV[7]  epoch      where the count of changes begins if this is the thread's first checkpoint
 -- ARGV[8]  emptied    how many channels have a new version but no value
 -- ARGV[9]  quiet      how many channels have neither: a value stored at their version belongs to the checkpoint
--- ARGV[10..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
+-- ARGV[10]  counts    1 = the caller wants to know how many checkpoints the namespace has then; 0 = it does not
+-- ARGV[11..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
 --
--- Returns  how many checkpoints the namespace has, when stored; or the refs that were not sent and are not stored, and
---          those of deltas whose base is not stored as it was: then nothing was written, and the caller sends once
---          more with them, whole; or, when nothing was written either, 0: the order of the thread is lost, or -1: its
---          parent was removed, and delta channels would be rebuilt from that one
+-- Returns  that number, or 1, when stored; or the refs that were not sent, are not among the parent's and are not
+--          stored, and those of deltas whose base is not stored as it was: then nothing was written, and the caller
+--          sends once more with them, whole; or, when nothing was written either, 0: the order of the thread is lost,
+--          or -1: its parent was removed, and delta channels would be rebuilt from that one
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
@@ -30,11 +31,20 @@
 --- @include lib/header
 --- @include lib/blobs
 --- @include lib/orphans
-local idle, field, member, head, refs, body, epoch, emptied, quiet =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
-local first_emptied, first_quiet, first_pair = 10, 10 + emptied, 10 + emptied + quiet
+local idle, field, member, head, refs, body, epoch, emptied, quiet, counts =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
+local first_emptied, first_quiet, first_pair = 11, 11 + emptied, 11 + emptied + quiet
 local ns = string.sub(field, 1, string.find(field, US, 1, true))
+local parent, deltas = string.match(head, '^1([^\29]*)\29[^\29]*\29[^\29]*\29([^\29]*)\29')
+local known = redis.call('HMGET', checkpoints, field, ns .. parent, 'epoch', 'idle')
+local old, parents, changes, own_idle = known[1], known[2], known[3], known[4]
+local has_parent = parent ~= '' and ns .. parent ~= field
+local is_listed = has_parent and parents and redis.call('ZSCORE', order, ns .. parent)
+-- A first member would hide that the others are gone.
+if not is_listed and order_lost() then return 0 end
 
+-- What a record names stays for as long as it is in the order: what the parent has need not be looked for.
+local inherited = is_listed and redis.call('EXISTS', blobs) == 1 and refs_of(parents)
 -- Fields and records to store, and the names under which the same values must not stand as well.
 local sent, fields, stale, missing = {}, {}, {}, {}
 local function store(ref, record, is_delta)
@@ -49,27 +59,19 @@ for i = first_pair, #ARGV, 2 do
   store(ref, record, base)
   if base and size_of(base) ~= size then missing[#missing + 1] = ref end
 end
-
--- A first member would hide that the others are gone.
-if order_lost() then return 0 end
-local named = {}
 for ref in string.gmatch(refs, '[^\30]+') do
-  named[ref] = true
-  if not sent[ref] and size_of(ns .. ref) == 0 then missing[#missing + 1] = ref end
+  if not (sent[ref] or inherited and inherited[ref]) and size_of(ns .. ref) == 0 then missing[#missing + 1] = ref end
 end
 if #missing > 0 then return missing end
 for i = first_quiet, first_pair - 1 do
   local ref = ARGV[i]
-  if size_of(ns .. ref) > 0 then
+  if inherited and inherited[ref] or not inherited and size_of(ns .. ref) > 0 then
     refs = refs .. (refs == '' and '' or '\30') .. ref
-    named[ref] = true
   end
 end
-local record = head .. refs .. GS .. body
 -- A delta channel without a value is rebuilt from its ancestors. Those of a parent that was removed may be gone, and
 -- one that is left as an ancestor would be found where the caller has seen nothing.
-local parent, deltas = string.match(record, '^1([^\29]*)\29[^\29]*\29[^\29]*\29([^\29]*)\29')
-if parent ~= '' and ns .. parent ~= field and not redis.call('ZSCORE', order, ns .. parent) then
+if has_parent and not is_listed then
   if is_ancestor(ns .. parent) then return -1 end
   for channel in string.gmatch(deltas, '[^\30]+') do
     local is_stored = string.find('\30' .. refs, '\30' .. channel .. US, 1, true)
@@ -80,19 +82,19 @@ end
 -- Blobs sent beside the checkpoint's own versions; what the deltas that are replaced were built on; and what only the
 -- record that this one replaces refers to.
 local unnamed, deltas_sent = {}, {}
+local named = '\30' .. refs .. '\30'
+local function note_unnamed(ref)
+  if not string.find(named, '\30' .. ref .. '\30', 1, true) then unnamed[#unnamed + 1] = ref end
+end
 for ref in pairs(sent) do
   deltas_sent[#deltas_sent + 1] = GS .. ns .. ref
-  if not named[ref] then unnamed[#unnamed + 1] = ref end
+  note_unnamed(ref)
 end
 for i, delta_record in ipairs(sliced('HMGET', blobs, deltas_sent)) do
   local base = delta_record and base_of(deltas_sent[i], delta_record)
   if base then unnamed[#unnamed + 1] = string.sub(base, #GS + #ns + 1) end
 end
-local old = redis.call('HGET', checkpoints, field)
-local _, _, _, _, old_refs = header(old or '')
-for ref in string.gmatch(old_refs or '', '[^\30]+') do
-  if not named[ref] then unnamed[#unnamed + 1] = ref end
-end
+for ref in pairs(old and refs_of(old) or {}) do note_unnamed(ref) end
 
 -- A version without a value is stored only where it takes the place of one: hand-made versions repeat.
 for i = first_emptied, first_quiet - 1 do
@@ -101,20 +103,14 @@ end
 local left = redis.call('PTTL', checkpoints)
 sliced('HSET', blobs, fields)
 sliced('HDEL', blobs, stale)
-redis.call('HSET', checkpoints, field, record)
-orphan(ns, unnamed)
 -- The epoch tells a planner whether anything changed since it looked. It begins at random, so that
 -- a thread that was deleted and made anew never has an epoch of its former life.
-if redis.call('HINCRBY', checkpoints, 'epoch', 1) == 1 then
-  redis.call('HSET', checkpoints, 'epoch', epoch)
-end
-redis.call('ZREM', order, GS .. field)
-if member == '' then
-  redis.call('ZADD', order, 0, field)
-else
-  redis.call('ZADD', order, 0, field, 0, member)
-end
+changes = changes and string.format('%.0f', changes + 1) or epoch
+redis.call('HSET', checkpoints, field, head .. refs .. GS .. body, 'epoch', changes)
+orphan(ns, unnamed)
+if old then redis.call('ZREM', order, GS .. field) end
+sliced('ZADD', order, member == '' and {0, field} or {0, field, 0, member})
 -- counted before the deadline is set: a thread may be in its last millisecond
-local count = redis.call('ZLEXCOUNT', order, '[' .. ns, '(' .. ns .. '\255')
-written(idle, left)
+local count = counts == '1' and redis.call('ZLEXCOUNT', order, '[' .. ns, '(' .. ns .. '\255') or 1
+written(tonumber(own_idle or idle), left)
 return count

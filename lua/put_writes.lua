@@ -34,5 +34,5 @@ for i = first_pair, #ARGV, 2 do
   end
 end
 sliced('ZADD', pending, members)
-written(idle, left)
+written(idle_time(idle), left)
 return new

@@ -16,7 +16,7 @@ from redis_ckpt._client import Wire, next_scan, retrying, scan_page
 from redis_ckpt._cluster import ClusterSender
 from redis_ckpt._coalesce import Coalescer, Pipelining
 from redis_ckpt._flow import Command, Reply, Scan, Trip, words
-from redis_ckpt._source import Source, check_options, clearer, is_async
+from redis_ckpt._source import UNLIMITED, Source, check_options, clearer, is_async
 
 
 class Sender(Protocol):
@@ -82,7 +82,7 @@ class AsyncWire(Wire):
             return ClusterSender(client, limits, self._errors, self._owner)
         if PoolCarrier.can_drive(client):
             connections = min(limits.connections, client.connection_pool.max_connections)
-            return Coalescer(PoolCarrier(client, self._owner), limits, connections, self._owner)
+            return Coalescer(PoolCarrier(client, self._owner, self._own), limits, connections, self._owner)
         return Coalescer(ClientCarrier(client, self._errors), limits, limits.connections, self._owner)
 
     async def _closed_with_loop(self, client: Any, sender: Sender) -> AsyncGenerator[None, None]:
@@ -143,7 +143,7 @@ def _async_maker(redis_url: str, options: dict[str, Any]) -> Callable[[], Any]:
         retry = retrying(importlib.import_module("redis.asyncio.retry").Retry)
         # The sender bounds how many are in use; a bound of the pool would fail where a cancelled call still holds one.
         # A pool that waits instead costs 15 us a call more (November 2026, redis-py 8.1).
-        pool = redis.asyncio.ConnectionPool.from_url(redis_url, **{"max_connections": 2**31, **retry, **options})
+        pool = redis.asyncio.ConnectionPool.from_url(redis_url, **{"max_connections": UNLIMITED, **retry, **options})
         return redis.asyncio.Redis.from_pool(pool)
 
     return make

@@ -29,13 +29,13 @@ from redis_ckpt._config import Target
 from redis_ckpt._expiry import TTL, Expiry, count_of
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import check_prefix
-from redis_ckpt._known import CACHE_BYTES, Cache
+from redis_ckpt._known import CACHE_BYTES, Cache, checked_bytes
 from redis_ckpt._ops import Recent, Store, copying, history, listing, read, remove, write
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.retain import Retention, put_and_retain
 from redis_ckpt._source import Source
 from redis_ckpt._upkeep import Upkeep
-from redis_ckpt.serde import FastSerializer
+from redis_ckpt.serde import FastSerializer, new_copies
 
 
 class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
@@ -62,7 +62,9 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         self._retention = None if most is None else Retention(most)
         self._runs = write.RecentRuns()
         self._handed_out: Recent[Target, bool] = Recent()
-        self._cache = Cache(cache_bytes)
+        self._heads: Recent[tuple[str, str], str] = Recent()
+        for_copies = checked_bytes(cache_bytes) // 4
+        self._cache, self._copies = Cache(cache_bytes - for_copies), new_copies(for_copies)
         self._pipelining = pipelining
         self._connect(Source(redis_url, redis_client, connection_args).sorted_out())
 
@@ -78,7 +80,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
     @property
     def _store(self) -> Store:
         # with the serialiser of this clone: `with_allowlist` changes it
-        return Store(self._prefix, self.serde, self._expiry, self._cache, self._handed_out)
+        return Store(self._prefix, self.serde, self._expiry, self._cache, self._handed_out, self._heads, self._copies)
 
     # The flows: what each operation is, for both colours.
 
@@ -89,7 +91,8 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> Flow[RunnableConfig]:
-        put = write.put(self._store, self._runs, config, checkpoint, metadata, new_versions)
+        counts = self._retention is not None
+        put = write.put(self._store, self._runs, config, checkpoint, metadata, new_versions, counts)
         return put_and_retain(self._store, self._retention, put)
 
     def _list_pages(

@@ -1,10 +1,10 @@
 """Carriers: how a batch of trips gets to a server and back, over the clients that there are.
 
 A client of redis-py keeps everything that it is configured to do: connections are made by its pool (credentials, TLS,
-database, protocol, health checks), handed back after every batch (so that a pool can renew their credentials, or drop
-what a server has closed meanwhile), and batches are repeated by the connection's own retry policy. Only packing and
-parsing are done in bulk. A client of any other library, or one whose parts are not what redis-py makes, is asked
-through its public pipeline.
+database, protocol, health checks), handed back where it may want to do something with them (renew their credentials,
+look whether the server has closed them, count them), and batches are repeated by the connection's own retry policy.
+Only packing and parsing are done in bulk. A client of any other library, or one whose parts are not what redis-py
+makes, is asked through its public pipeline.
 
 Rule 1: a connection on which anything may be left unread is closed. redis-py does that whenever a read or a write
         ends in an exception, cancellation included; what ends in between is closed here.
@@ -19,6 +19,7 @@ import contextlib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import Any, TypeAlias
 
 import hiredis
@@ -29,7 +30,14 @@ from redis.exceptions import ResponseError
 
 from redis_ckpt._coalesce import Entry, cut_off, is_load, on_the_wire
 from redis_ckpt._flow import Call, Command, Reply, words
-from redis_ckpt._source import CONNECTION_METHODS, is_drivable, is_of_redis_py
+from redis_ckpt._source import (
+    CONNECTION_METHODS,
+    LOOK_AFTER_SECONDS,
+    is_drivable,
+    is_of_redis_py,
+    may_keep,
+    must_reconnect,
+)
 
 try:
     _parsing: Any = importlib.import_module("redis._parsers.hiredis")
@@ -95,7 +103,7 @@ async def exchange(
 ) -> None:
     """Write all entries in one go, then read; each is delivered as soon as its replies are there."""
     try:
-        await connection.send_packed_command([packed for _, packed in on_the_wire(entries)], check_health)
+        await _write(connection, [packed for _, packed in on_the_wire(entries)], check_health)
         replies = Replies(connection)
         loads: dict[bytes, Reply] = {}
         for entry in entries:
@@ -115,6 +123,17 @@ async def exchange(
         raise
 
 
+async def _write(connection: Any, packed: list[bytes], check_health: bool) -> None:
+    """Send. redis-py makes a task for each write where there is a timeout, which only a full buffer can need."""
+    writer = getattr(connection, "_writer", None)
+    if type(writer) is asyncio.StreamWriter and connection.is_connected and not connection.health_check_interval:
+        writer.writelines(packed)
+        if not writer.transport.get_write_buffer_size():
+            return
+        packed = []  # waits for room
+    await connection.send_packed_command(packed, check_health)
+
+
 def _shaped(command: Command, reply: Reply, callbacks: Callbacks) -> Reply:
     """The reply as `execute_command` would have given it."""
     callback = callbacks.get(words(command)[0])
@@ -124,8 +143,10 @@ def _shaped(command: Command, reply: Reply, callbacks: Callbacks) -> Reply:
 class PoolCarrier:
     """Over the connections of a redis-py client."""
 
-    def __init__(self, client: Any, owner: str) -> None:
+    def __init__(self, client: Any, owner: str, is_own: bool = False) -> None:
         self._pool = client.connection_pool
+        # A pool takes locks and counts each time it gives a connection out: those of our own client stay here.
+        self._idle: list[tuple[Any, float]] | None = [] if is_own and may_keep(self._pool) else None
         self._callbacks: Callbacks = client.response_callbacks
         self._owner = owner
         self._closed = False
@@ -142,7 +163,7 @@ class PoolCarrier:
 
     async def carry(self, batch: Sequence[Entry]) -> None:
         """One round trip, repeated by the connection's policy for what remains unanswered."""
-        connection = await self._pool.get_connection()
+        connection = await self._take()
         refused: dict[Entry, list[Reply]] = {}
         try:
             await connection.retry.call_with_retry(
@@ -154,7 +175,25 @@ class PoolCarrier:
             for entry, replies in refused.items():
                 entry.answer(replies)
         finally:
+            await self._hand_back(connection)
+
+    async def _take(self) -> Any:
+        if self._idle:
+            connection, since = self._idle.pop()
+            reader = getattr(connection, "_reader", None)
+            is_open = type(reader) is asyncio.StreamReader and not reader.at_eof()
+            if is_open and monotonic() - since < LOOK_AFTER_SECONDS:
+                return connection
             await self._release(connection)
+        return await self._pool.get_connection()  # which looks at it
+
+    async def _hand_back(self, connection: Any) -> None:
+        if self._idle is None:
+            await self._release(connection)
+            return
+        if must_reconnect(connection):
+            await connection.disconnect()
+        self._idle.append((connection, monotonic()))
 
     async def _try(self, connection: Any, batch: Sequence[Entry], refused: dict[Entry, list[Reply]]) -> None:
         if self._closed:

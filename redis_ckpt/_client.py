@@ -8,24 +8,24 @@ connection are raised.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import redis
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ReadOnlyError
 
-from redis_ckpt._coalesce import pack
+from redis_ckpt._direct import Direct
 from redis_ckpt._flow import Call, Command, Reply, Scan, Trip, words
 from redis_ckpt._source import (
+    UNLIMITED,
     Source,
     check_options,
     clearer,
     error_replies,
     is_async,
     is_cluster,
-    is_drivable,
     refuse_decoding,
     url_options,
 )
@@ -106,20 +106,30 @@ class SyncWire(Wire):
 
     def __init__(self, owner: str, source: Source) -> None:
         super().__init__(owner, source)
-        self._client = client = source.redis_client
+        client = source.redis_client
         if client is None:
-            retry = retrying(importlib.import_module("redis.retry").Retry)
-            # threads are the caller's to bound: no limit of our own that fails where a wait would do
-            self._client = redis.Redis.from_url(self._url, **{"max_connections": 2**31, **retry, **self._options})
-            check_options(self._client.connection_pool)
+            client = self._made()
+            check_options(client.connection_pool)
         elif is_async(client):
             raise TypeError("RedisSaver takes a blocking client; for an asyncio client use AsyncRedisSaver")
-        self._know(self._client)
-        self._drivable = _can_drive(self._client)
+        self._begin(client)
+
+    def _made(self) -> Any:
+        retry = retrying(importlib.import_module("redis.retry").Retry)
+        # threads are the caller's to bound: no limit of our own that fails where a wait would do
+        return redis.Redis.from_url(self._url, **{"max_connections": UNLIMITED, **retry, **self._options})
+
+    def _begin(self, client: Any) -> None:
+        self._client = client
+        self._pid = os.getpid()
+        self._know(client)
+        self._direct = Direct(client, self._own) if Direct.can_drive(client) else None
 
     def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
         self.check_open()
+        if self._own and self._pid != os.getpid():
+            self._begin(self._made())  # a fork: what the parent has, locks too, is the parent's
         try:
             if len(trip) == 1 or self._cluster:
                 return [self._one(command) for command in trip]
@@ -134,25 +144,14 @@ class SyncWire(Wire):
 
     def _one(self, command: Command) -> Reply:
         try:
-            if self._drivable and type(command) is Call:
-                return self._call(command)
+            if self._direct is not None and type(command) is Call:
+                return self._direct.ask(command)
             if not isinstance(command, Scan):
                 return self._client.execute_command(*words(command))
             page, options, node, nodes = scan_page(self._client, command, self._cluster)
             return next_scan(self._client.execute_command(*words(page), **options), node, nodes)
         except self._errors as error:
             return clearer(error)
-
-    def _call(self, call: Call) -> Reply:
-        """What `execute_command` does, without what it does for other commands: a fifth of a round trip."""
-        pool = self._client.connection_pool
-        connection = pool.get_connection()
-        try:
-            return connection.retry.call_with_retry(
-                partial(_ask, connection, [pack(call)]), lambda _error: connection.disconnect()
-            )
-        finally:
-            pool.release(connection)
 
     def close(self) -> None:
         """Close what this wire has opened; a client that was given stays open."""
@@ -161,17 +160,3 @@ class SyncWire(Wire):
             self._client.close()
         if self._server is not None:
             self._server.close()
-
-
-def _ask(connection: Any, packed: list[bytes]) -> Reply:
-    connection.send_packed_command(packed)
-    return connection.read_response()
-
-
-def _can_drive(client: Any) -> bool:
-    """Whether pool and connections of this client are redis-py's own, shared, and without a cache of replies."""
-    return (
-        is_drivable(client, redis.Redis, redis.ConnectionPool)
-        and client.connection is None
-        and getattr(client.connection_pool, "cache", None) is None
-    )

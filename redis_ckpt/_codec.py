@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -84,17 +85,18 @@ class Record(NamedTuple):
     metadata: CheckpointMetadata
 
 
-def dumps(serde: SerializerProtocol, value: Any, what: str) -> tuple[str, bytes]:
+def dumps(serde: SerializerProtocol, value: Any, what: str, channel: str | None = None) -> tuple[str, bytes]:
     """The serialiser's (type, bytes).
 
     Raises:
-        TypeError: The value cannot be serialised; the message names `what` and nothing has been sent.
+        TypeError: The value cannot be serialised; the message names `what`, and nothing has been sent.
     """
     try:
         return serde.dumps_typed(value)
     except Exception as exc:
+        named = what if channel is None else f"{what} {channel!r}"
         raise TypeError(
-            f"cannot serialise {what}, of type {type(value).__name__}: {exc}. Nothing was written."
+            f"cannot serialise {named}, of type {type(value).__name__}: {exc}. Nothing was written."
         ) from exc
 
 
@@ -240,9 +242,10 @@ def _header(parent: bytes, run: bytes, root: bytes, deltas: bytes, refs: bytes) 
     return Header(parent, run, root, tuple(deltas.split(RS)[:-1]), tuple(refs.split(RS)) if refs else ())
 
 
-def decode_checkpoint(serde: SerializerProtocol, record: bytes, what: str) -> Record:
+def decode_checkpoint(serde: SerializerProtocol, record: bytes, what: object) -> Record:
     """A checkpoint record, its values still to be added."""
-    check_format(record, what)
+    if record[:1] != FORMAT:
+        check_format(record, str(what))
     parent, run, root, deltas, refs, raw = record[1:].split(GS, 5)
     body = _decode_body(raw)
     checkpoint: dict[str, Any]
@@ -284,7 +287,7 @@ def check_format(record: bytes, what: str, newest: bytes = FORMAT) -> None:
 
 def encode_value(serde: SerializerProtocol, channel: str, ref: bytes, value: Any) -> Value:
     """One channel value at the version that its ref names."""
-    kind, data = dumps(serde, value, f"the value of channel {channel!r}")
+    kind, data = dumps(serde, value, "the value of channel", channel)
     # a serialiser may hand out the caller's own bytearray, which the caller may change
     return Value(channel, ref.partition(US)[2], quote(kind), bytes(data))
 
@@ -298,6 +301,9 @@ def decode_whole(record: bytes, channel: str, thread_id: str) -> tuple[bytes, by
     return record[2:at], record[at + 1 :]
 
 
+_place = itemgetter(0, 1, 2)
+
+
 class Write(NamedTuple):
     """One pending write. The order of the fields is the order in which LangGraph applies writes."""
 
@@ -308,14 +314,14 @@ class Write(NamedTuple):
     kind: bytes
     data: bytes
 
-    def value(self, serde: SerializerProtocol, thread_id: str) -> tuple[str, str, Any]:
+    def value(self, read: Reader) -> tuple[str, str, Any]:
         """The write as `pending_writes` has it."""
-        return self.task_id, self.channel, loads(serde, self.kind, self.data, thread_id, self.channel)
+        return self.task_id, self.channel, read(self.kind, self.data, self.channel)
 
 
 def encode_write(serde: SerializerProtocol, channel: str, task_path: str, value: Any) -> bytes:
     """The record of one write."""
-    kind, data = dumps(serde, value, f"the write to channel {channel!r}")
+    kind, data = dumps(serde, value, "the write to channel", channel)
     return b"".join((FORMAT, quote(channel), US, quote(task_path), US, quote(kind), US, data))
 
 
@@ -323,32 +329,51 @@ def decode_writes(pairs: Iterable[tuple[bytes, bytes]], thread_id: str) -> list[
     """Writes in the order `(task_path, task_id, idx)`, from pairs of name and record."""
     writes = []
     for name, record in pairs:
-        check_format(record, f"a write of thread {thread_id!r}")
+        if record[:1] != FORMAT:
+            check_format(record, f"a write of thread {thread_id!r}")
         _, _, task, idx = name.split(US)
         channel, path, kind, data = record[1:].split(US, 3)
         writes.append(Write(unquote(path), unquote(task), int(idx), unquote(channel), kind, data))
-    writes.sort(key=lambda w: w[:3])
+    if len(writes) > 1:
+        writes.sort(key=_place)
     return writes
 
 
-# What is being read just now, for the log.
-_reading = threading.local()
+_reading = threading.local()  # its `now` is the Reader at work in this thread, for the log
 
 
-def loads(serde: SerializerProtocol, kind: bytes, data: bytes, thread_id: str, channel: str) -> Any:
-    """The value of (type, bytes). Errors of decoding propagate."""
-    _reading.what = (thread_id, channel)
-    try:
-        return serde.loads_typed((unquote(kind), data))
-    finally:
-        _reading.what = None
+class Reader:
+    """Decodes values of one thread, inside a `with`: what the serialiser logs says meanwhile what was being read.
+
+    With `copies` it may copy messages that were decoded before (see `_copies`).
+    """
+
+    __slots__ = ("_loads", "channel", "thread_id")
+
+    def __init__(self, serde: SerializerProtocol, thread_id: str, copies: object = None) -> None:
+        loads_with = None if copies is None else getattr(serde, "loads_with", None)
+        self._loads = serde.loads_typed if loads_with is None else loads_with(copies)
+        self.thread_id = thread_id
+        self.channel = ""
+
+    def __enter__(self) -> Reader:
+        _reading.now = self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _reading.now = None
+
+    def __call__(self, kind: bytes, data: bytes, channel: str) -> Any:
+        """The value of (type, bytes). Errors of decoding propagate."""
+        self.channel = channel
+        return self._loads((unquote(kind), data))
 
 
 def _say_what_is_read(record: logging.LogRecord) -> bool:
     """Add thread and channel to what the serialiser logs, e.g. of a class that was renamed since."""
-    what = getattr(_reading, "what", None)
-    if what is not None:
-        record.msg = f"{record.getMessage()} [thread {what[0]!r}, channel {what[1]!r}]"
+    now = getattr(_reading, "now", None)
+    if now is not None:
+        record.msg = f"{record.getMessage()} [thread {now.thread_id!r}, channel {now.channel!r}]"
         record.args = ()
     return True
 

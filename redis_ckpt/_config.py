@@ -16,6 +16,9 @@ class Target(NamedTuple):
     checkpoint_ns: str
     checkpoint_id: str  # "" is the latest
 
+    def __str__(self) -> str:
+        return f"checkpoint {self.checkpoint_id!r} of thread {self.thread_id!r}, namespace {self.checkpoint_ns!r},"
+
     def config(self) -> RunnableConfig:
         """The config that names it."""
         return config_of(self.thread_id, self.checkpoint_ns, self.checkpoint_id)

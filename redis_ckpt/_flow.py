@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+MOST_REPAIRS = 5  # of one trip, where somebody else makes the server forget its scripts each time
+
 T = TypeVar("T")
 
 Reply: TypeAlias = Any
@@ -68,7 +70,8 @@ def is_noscript(reply: Reply) -> bool:
 def guarded(flow: Flow[T]) -> Flow[T]:
     """The same flow; scripts that the server has forgotten are loaded and only their calls sent again.
 
-    One more round trip carries both, in order. Whatever error is left is thrown into the flow.
+    One more round trip carries both, in order. A SCRIPT FLUSH may come in between, so it is tried a few times. Whatever
+    error is left is thrown into the flow.
     """
     try:
         trip = next(flow)
@@ -92,15 +95,18 @@ def _first_error(replies: list[Reply]) -> Exception | None:
 
 
 def _repaired(trip: Trip, replies: list[Reply]) -> Flow[list[Reply]]:
-    lost = [i for i, reply in enumerate(replies) if is_noscript(reply)]
-    if not lost:
-        return replies
-    again: list[Call] = [c for i in lost if isinstance(c := trip[i], Call)]
-    load = {c.sha: Plain(("SCRIPT LOAD", c.text)) for c in again}
-    second = yield [*load.values(), *again]
     replies = list(replies)
-    for i, reply in zip(lost, second[len(load) :], strict=True):
-        replies[i] = reply
+    for _ in range(MOST_REPAIRS):
+        lost = [i for i, reply in enumerate(replies) if is_noscript(reply)]
+        if not lost:
+            break
+        again: list[Call] = [c for i in lost if isinstance(c := trip[i], Call)]
+        load = {c.sha: Plain(("SCRIPT LOAD", c.text)) for c in again}
+        second = yield [*load.values(), *again]
+        for i, reply in zip(lost, second[len(load) :], strict=True):
+            replies[i] = reply
+        if _first_error(second[: len(load)]) is not None:
+            break  # it may not load scripts
     return replies
 
 

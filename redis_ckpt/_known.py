@@ -156,20 +156,25 @@ def rebuilt(base: Known, chain: Sequence[Link], everything: bool = False) -> Kno
     return Known(base.kind, mark.head + body, mark, (*marks, *marks_behind(base, kept, wanted)))
 
 
-class Cache:
-    """What is known, least recently used first; bounded in bytes. Threads may share it; a forked process begins anew.
+def checked_bytes(cache_bytes: int) -> int:
+    """The argument `cache_bytes`.
 
     Raises:
-        TypeError: `cache_bytes` is no whole number.
+        TypeError: It is no whole number.
         ValueError: It is negative.
     """
+    if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int):
+        raise TypeError(f"cache_bytes must be a number of bytes, 0 to know nothing, not {cache_bytes!r}")
+    if cache_bytes < 0:
+        raise ValueError(f"cache_bytes must be 0 or more, not {cache_bytes!r}")
+    return cache_bytes
 
-    def __init__(self, cache_bytes: int) -> None:
-        if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int):
-            raise TypeError(f"cache_bytes must be a number of bytes, 0 to know nothing, not {cache_bytes!r}")
-        if cache_bytes < 0:
-            raise ValueError(f"cache_bytes must be 0 or more, not {cache_bytes!r}")
-        self._most = cache_bytes
+
+class Cache:
+    """What is known, least recently used first; bounded in bytes. Threads may share it; a forked child begins anew."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
         self.begin()
         _caches.add(self)
 

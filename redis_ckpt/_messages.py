@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde import _msgpack as allowlist
 from langgraph.checkpoint.serde import jsonplus
 from pydantic import BaseModel
 
-from redis_ckpt._shapes import Kind, UnknownShapeError, compile_function, kind_of, samples_of
+from redis_ckpt._shapes import Kind, UnknownShapeError, compile_function, compile_into, kind_of, samples_of
 
 Check = Callable[[Mapping[str, Any]], bool]
 
@@ -101,8 +101,7 @@ _PACKED = (
     f"return Ext({PYDANTIC_V2}, packb((module, name, state, {METHOD!r}), option={_PACK_OPTION}))",
 )
 _RESTORE = ("def function(state):",)
-_RESTORED = (
-    "if type(state) is not dict: return None",
+_MADE = (
     "if home.get(name) is not cls: return None",  # it has been replaced since
     "message = new(cls)",
     "set_state(message, {state})",
@@ -111,6 +110,7 @@ _RESTORED = (
     "set_private(message, None)",
     "return message",
 )
+_RESTORED = ("if type(state) is not dict: return None", *_MADE)
 
 
 class Message:
@@ -119,6 +119,7 @@ class Message:
     Attributes:
         pack: The msgpack extension of a message; None where only the parent knows it.
         restore: The message of an unpacked state, which it takes over; None where it has to be constructed.
+        made_of: The message of a state like those that `restore` takes, which it takes over; None where it cannot.
         packs: Whether `pack` does as the parent.
         reads: Whether `restore` and `construct` do.
     """
@@ -132,6 +133,8 @@ class Message:
         self.packs = self._packs_as_the_parent()
         names |= {"cls": cls, "home": vars(importlib.import_module(self._module)), "new": object.__new__}
         names |= {"fields": set(kinds), "settled": settled, **_SLOTS}
+        compile_into(names, "def made_of(state):", *(f" {line.replace('{state}', 'state')}" for line in _MADE))
+        self.made_of: Any = names["made_of"]
         guard = () if settled is _always else ("if not settled(state): return None",)
         self.restore: Callable[[Any], Any] = _nothing
         if settled is not None:

@@ -14,6 +14,7 @@ import ormsgpack
 from langgraph.checkpoint.serde import jsonplus
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from redis_ckpt._copies import Copies
 from redis_ckpt._messages import DAMAGED, MESSAGES, PACKERS, PYDANTIC_V2, START_BYTES, UNPACK_OPTION
 
 Hook = Callable[[int, bytes], Any]
@@ -52,26 +53,51 @@ def faster(parent: Hook) -> Hook:
     code: Any = getattr(parent, "__code__", None)
     if code not in jsonplus._create_msgpack_ext_hook.__code__.co_consts or "ext_hook" not in code.co_freevars:
         return parent
+    hook = _hook_around(parent)
+    # the name by which the parent's function calls itself
+    function.__closure__[code.co_freevars.index("ext_hook")].cell_contents = hook
+    return hook
+
+
+def with_copies(parent: Hook, hook: Hook, copies: Copies) -> Hook:
+    """What `faster` made of a parent's hook, but messages that were met before are copied."""
+    return _hook_around(parent, hook, copies)
+
+
+def _hook_around(parent: Hook, plain: Hook | None = None, copies: Copies | None = None) -> Hook:
     messages = MESSAGES
+    nested_values = 0
 
     def hook(code: int, data: bytes) -> Any:
         if code != PYDANTIC_V2:
             return parent(code, data)
+        if copies is not None and (copy := copies.copy_of(data)) is not None:
+            return copy
         try:
             message = messages.get(data[:START_BYTES]) or messages.of(data)
         except IndexError:  # damaged bytes: the parent says what becomes of them
             message = None
         if message is None:
             return parent(code, data)
+        before = nested_values
         try:
-            state = _unpackb(data, ext_hook=hook, option=UNPACK_OPTION)[2]
+            state = _unpackb(data, ext_hook=inner, option=UNPACK_OPTION)[2]
         except Exception:
             return DAMAGED  # the parent cannot be asked: what is nested would be built a second time
         restored = message.restore(state)
-        return restored if restored is not None else message.construct(state)
+        if restored is None:
+            return message.construct(state)
+        # What is nested may have been refused, which another reader would not, and is said each time.
+        if copies is not None and nested_values == before:
+            copies.learn(data, message, restored.__dict__)
+        return restored
 
-    # the name by which the parent's function calls itself
-    function.__closure__[code.co_freevars.index("ext_hook")].cell_contents = hook
+    def counted(code: int, data: bytes) -> Any:
+        nonlocal nested_values
+        nested_values += 1
+        return plain(code, data) if plain is not None else None
+
+    inner = hook if plain is None else counted
     return hook
 
 

@@ -88,6 +88,7 @@ def put(
     quiet: Sequence[bytes],
     blobs: Iterable[tuple[bytes, bytes]],
     idle_ms: int = FOREVER_MS,
+    counts: bool = False,
 ) -> Call:
     """Reply: how many checkpoints the namespace has; the refs that are missing; 0 order lost, -1 parent removed."""
     ns, _, checkpoint_id = field.partition(US)
@@ -102,6 +103,7 @@ def put(
         _new_epoch(),
         len(emptied),
         len(quiet),
+        int(counts),
         *emptied,
         *quiet,
         *chain.from_iterable(blobs),

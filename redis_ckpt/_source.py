@@ -92,6 +92,8 @@ def is_of_redis_py(kind: type, *names: str) -> bool:
     return all(str(getattr(getattr(kind, name, None), "__module__", "")).startswith("redis.") for name in names)
 
 
+UNLIMITED = 2**31
+LOOK_AFTER_SECONDS = 1.0  # idle for so long, a connection may have been closed by its server
 CONNECTION_METHODS = ("connect", "disconnect", "send_packed_command", "read_response")
 
 
@@ -105,6 +107,20 @@ def is_drivable(client: Any, kind: type[Any], pool_kind: type[Any]) -> bool:
         and is_of_redis_py(type(pool), "get_connection", "release")
         and is_of_redis_py(pool.connection_class, *CONNECTION_METHODS)
     )
+
+
+def may_keep(pool: Any) -> bool:
+    """Whether connections of a pool of our own need not come back to it after each use.
+
+    A limit counts for other commands as well, and a provider renews credentials when connections come back.
+    """
+    return pool.max_connections >= UNLIMITED and not pool.connection_kwargs.get("credential_provider")
+
+
+def must_reconnect(connection: Any) -> bool:
+    """Whether the server has announced that it goes elsewhere."""
+    asked = getattr(connection, "should_reconnect", None)  # redis-py 7
+    return asked is not None and bool(asked())
 
 
 def error_replies(client: Any) -> tuple[type[Exception], ...]:

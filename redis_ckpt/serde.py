@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import ormsgpack
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+if TYPE_CHECKING:
+    from redis_ckpt._copies import Copies
+
 try:
+    from redis_ckpt import _copies
     from redis_ckpt._messages import UNPACK_OPTION
-    from redis_ckpt._packing import PACK_OPTION, default, faster, is_as_known
+    from redis_ckpt._packing import PACK_OPTION, default, faster, is_as_known, with_copies
 
     _KNOWN = is_as_known()
 except (AttributeError, ImportError):  # a langgraph-checkpoint whose inner parts are others
@@ -21,6 +25,11 @@ except (AttributeError, ImportError):  # a langgraph-checkpoint whose inner part
 _PACKED = frozenset({str, int, float, bool, dict, list, tuple})
 
 _packb, _unpackb = ormsgpack.packb, ormsgpack.unpackb
+
+
+def new_copies(most_bytes: float) -> Copies | None:
+    """A memory of messages for `FastSerializer.loads_with`; None where messages are left to LangGraph."""
+    return _copies.Copies(most_bytes) if _KNOWN else None
 
 
 class FastSerializer(JsonPlusSerializer):
@@ -46,6 +55,7 @@ class FastSerializer(JsonPlusSerializer):
     # The parent sets it when it is made, and on every copy with another allowlist.
     @_unpack_ext_hook.setter
     def _unpack_ext_hook(self, hook: Callable[[int, bytes], Any]) -> None:
+        self._parents_hook = hook
         self._hook = faster(hook) if _KNOWN else hook
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
@@ -85,3 +95,15 @@ class FastSerializer(JsonPlusSerializer):
         if kind == "bytes":
             return content
         return super().loads_typed((kind, content))
+
+    def loads_with(self, copies: Copies) -> Callable[[tuple[str, bytes]], Any]:
+        """`loads_typed`, for a time: messages that come again are copied, see `_copies`. Both give the same."""
+        if self._hook is self._parents_hook or type(self).loads_typed is not FastSerializer.loads_typed:
+            return self.loads_typed
+        hook, other = with_copies(self._parents_hook, self._hook, copies), self.loads_typed
+
+        def loads(data: tuple[str, bytes]) -> Any:
+            kind, content = data
+            return _unpackb(content, ext_hook=hook, option=UNPACK_OPTION) if kind == "msgpack" else other(data)
+
+        return loads

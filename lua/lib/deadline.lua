@@ -36,11 +36,10 @@ local function settle(idle, keys)
   end
 end
 
--- After a write. `left` is what `time_left` said before it: without an idle time the thread keeps its deadline,
--- for the keys too that are new.
-local function written(idle, left)
+-- After a write, with what `idle_time` says. `left` is what PTTL said before it: without an idle time the
+-- thread keeps its deadline, for the keys too that are new.
+local function written(ms, left)
   local keys = {checkpoints, blobs, writes, order, pending}
-  local ms = idle_time(idle)
   if ms > 0 then
     expire_in(ms, keys)
   elseif left >= 0 then

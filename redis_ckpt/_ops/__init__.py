@@ -8,13 +8,16 @@ Rule 3: a reply is decoded here and nowhere else.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from redis_ckpt._config import Target
 from redis_ckpt._expiry import Expiry
 from redis_ckpt._known import Cache
+
+if TYPE_CHECKING:
+    from redis_ckpt._copies import Copies
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -56,3 +59,5 @@ class Store(NamedTuple):
     expiry: Expiry
     cache: Cache
     handed_out: Recent[Target, bool]  # what this process was given, with delta channels that it may yet rebuild
+    heads: Recent[tuple[str, str], str]  # the checkpoint of a namespace that was last put or read whole here
+    copies: Copies | None = None  # messages of threads that come back

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from redis_ckpt import _codec, _delta
 from redis_ckpt._config import Target
-from redis_ckpt._keys import US, quote
+from redis_ckpt._keys import US, channel_of, quote
 from redis_ckpt._known import LEAST_BYTES, Cache, Known, Link, delta_for, rebuilt, whole
 from redis_ckpt._versions import is_unique
 
+_PLAIN = _codec.WHOLE + b"msgpack" + US  # how nearly all records begin
+_IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})
 SKIPPED = b""  # what scripts answer in place of a blob that the caller has said to know
 
 
@@ -53,6 +56,19 @@ def _is_worth_knowing(version: bytes, data: bytes) -> bool:
     return len(data) >= LEAST_BYTES and is_unique(version)
 
 
+class LostValuesError(Exception):
+    """Values of a checkpoint that are not there, or not as they were.
+
+    Attributes:
+        missing: What is wrong with them, in the words of `DamagedCheckpointError`.
+        channels: Whose they are.
+    """
+
+    def __init__(self, missing: str, channels: Sequence[str]) -> None:
+        super().__init__(missing, channels)
+        self.missing, self.channels = missing, channels
+
+
 def known_refs(known: Mapping[str, Known]) -> list[bytes]:
     """The refs of the values that are here whole."""
     refs = []
@@ -86,8 +102,39 @@ class Blobs:
         self._known = known or {}
         self._thread_id = thread_id
         self._is_page = is_page
+        self._shared: dict[bytes, Any] = {}  # values of a page that cannot be changed: most are met in it many times
         self._built: dict[bytes, Known] = {}  # each a version of this channel, or one that begins with it
         self.found: dict[str, Known] = {}
+
+    def values(self, refs: Iterable[bytes], value_of: _codec.Reader) -> dict[str, Any]:
+        """The values of a checkpoint, by channel.
+
+        Raises:
+            LostValuesError: Some cannot be put together.
+        """
+        values: dict[str, Any] = {}
+        lost: list[str] = []
+        missing, shared = "values are", self._shared
+        for ref in refs:
+            channel = channel_of(ref)
+            if ref in shared:
+                values[channel] = shared[ref]
+                continue
+            try:
+                found = self.get(ref, channel)
+            except KeyError:
+                lost.append(channel)
+            except _delta.BrokenChainError as error:
+                lost.append(channel)
+                missing = f"values are changed ({error}) or"
+            else:
+                if found is not None:
+                    value = values[channel] = value_of(*found, channel)
+                    if self._is_page and type(value) in _IMMUTABLE:
+                        shared[ref] = value
+        if lost:
+            raise LostValuesError(missing, lost)
+        return values
 
     def get(self, ref: bytes, channel: str) -> tuple[bytes, bytes] | None:
         """The serialiser's (type, bytes) of a value, the type quoted; None for a version without a value.
@@ -99,13 +146,16 @@ class Blobs:
         record = self._records[ref]
         if record is None:
             raise KeyError(ref)
-        if record == SKIPPED or record[:2] == _codec.DELTA:
+        if record.startswith(_PLAIN):
+            found: tuple[bytes, bytes] | None = (b"msgpack", record[len(_PLAIN) :])
+        elif record == SKIPPED or record[:2] == _codec.DELTA:
             built = self.found[channel] = self._at_end_of_chain(ref, channel)
             return built.kind, built.data
-        found = _codec.decode_whole(record, channel, self._thread_id)
-        if found is not None and not self._is_page:
+        else:
+            found = _codec.decode_whole(record, channel, self._thread_id)
+        if found is not None and len(found[1]) >= LEAST_BYTES and not self._is_page:
             version = ref.partition(US)[2]
-            if _is_worth_knowing(version, found[1]):
+            if is_unique(version):
                 self.found[channel] = whole(*found, version, len(record))
         return found
 

@@ -127,7 +127,8 @@ class _Walk:
             except BrokenChainError as error:
                 raise self._damaged(ancestor.name, f"values are changed ({error}) or", [channel]) from None
             if found is not None:
-                self._seeds[channel] = _codec.loads(self._serde, *found, self._thread_id, channel)
+                with _codec.Reader(self._serde, self._thread_id) as read:
+                    self._seeds[channel] = read(*found, channel)
             del self.wanted[channel]
 
     def _damaged(self, ancestor: bytes, missing: str, channels: Sequence[str] = ()) -> DamagedCheckpointError:
@@ -137,7 +138,8 @@ class _Walk:
         """The answer of the contract: for each channel its writes, oldest first, and its seed if there is one."""
         result: dict[str, DeltaChannelHistory] = {}
         for channel, writes in self._writes.items():
-            decoded = [write.value(self._serde, self._thread_id) for write in reversed(writes)]
+            with _codec.Reader(self._serde, self._thread_id) as read:
+                decoded = [write.value(read) for write in reversed(writes)]
             result[channel] = {"writes": decoded}
             if channel in self._seeds:
                 result[channel]["seed"] = self._seeds[channel]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from langchain_core.runnables import RunnableConfig
@@ -23,6 +24,7 @@ from redis_ckpt._ops import Store
 from redis_ckpt._ops.blobs import Blobs
 from redis_ckpt._ops.read import Read, Stored, blobs_of, fetch, finished, read_record, sends_of_parents
 from redis_ckpt._ops.threads import thread_ids
+from redis_ckpt.serde import new_copies
 
 PAGE = 16  # whole checkpoints a page
 BARE_PAGE = 64  # bare records a page; in a list of many threads they share BARE_TOTAL
@@ -131,8 +133,9 @@ def _parse(thread_id: str, reply: list[Any]) -> list[Stored]:
 
 
 def _finish_all(store: Store, reads: list[Read], sends: list[list[Any] | None]) -> Iterator[CheckpointTuple]:
+    copies = new_copies(inf)  # for as long as the page is read: its versions of a chat repeat their messages
     for read, each in zip(reads, sends, strict=True):
-        yield finished(store, read, each, blobs_of(read))
+        yield finished(store, read, each, blobs_of(read), copies)
 
 
 class _Whole:

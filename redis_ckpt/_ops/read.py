@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
@@ -12,15 +12,17 @@ from langgraph.checkpoint.serde.types import TASKS
 
 from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, config_of, target_of
-from redis_ckpt._delta import BrokenChainError
 from redis_ckpt._flow import Flow
-from redis_ckpt._keys import channel_of, quote, split_checkpoint_field, thread_keys, unquote
+from redis_ckpt._keys import quote, split_checkpoint_field, thread_keys, unquote
 from redis_ckpt._known import Known
 from redis_ckpt._ops import Store
-from redis_ckpt._ops.blobs import Blobs, known_refs
+from redis_ckpt._ops.blobs import Blobs, LostValuesError, known_refs
 from redis_ckpt._ops.history import ancestors_of
 from redis_ckpt._versions import next_version
 from redis_ckpt.errors import DamagedCheckpointError
+
+if TYPE_CHECKING:
+    from redis_ckpt._copies import Copies
 
 
 class Stored(NamedTuple):
@@ -58,8 +60,9 @@ def get_tuple(store: Store, config: RunnableConfig) -> Flow[CheckpointTuple | No
     read = read_record(store.serde, target.thread_id, stored[0])
     sends = yield from sends_of_parents(store, [read])
     blobs = blobs_of(read, known)
-    found = finished(store, read, sends[0], blobs)
+    found = finished(store, read, sends[0], blobs, store.copies if known else None)
     store.cache.put(target.thread_id, target.checkpoint_ns, blobs.found)
+    store.heads.put((target.thread_id, target.checkpoint_ns), read.target.checkpoint_id)
     return found
 
 
@@ -110,11 +113,11 @@ def read_record(serde: SerializerProtocol, thread_id: str, stored: Stored) -> Re
     ns, checkpoint_id = split_checkpoint_field(stored.field)
     if stored.record is None:
         raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "its record is")
-    what = f"checkpoint {checkpoint_id!r} of thread {thread_id!r}, namespace {ns!r},"
-    record = _codec.decode_checkpoint(serde, stored.record, what)
+    target = Target(thread_id, ns, checkpoint_id)
+    record = _codec.decode_checkpoint(serde, stored.record, target)
     if not stored.intact or any(write is None for _, write in stored.writes):
         raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "pending writes of the thread are")
-    return Read(Target(thread_id, ns, checkpoint_id), stored, record)
+    return Read(target, stored, record)
 
 
 def sends_of_parents(store: Store, reads: Sequence[Read]) -> Flow[list[list[Any] | None]]:
@@ -149,7 +152,8 @@ def _sends(serde: SerializerProtocol, thread_id: str, reply: list[Any]) -> list[
     flat = [part for ancestor in ancestors_of(reply) for part in ancestor.writes]
     pairs = [(name, record) for name, record in zip(flat[::2], flat[1::2], strict=True) if record is not None]
     writes = _codec.decode_writes(pairs, thread_id)
-    return [write.value(serde, thread_id)[2] for write in writes if write.channel == TASKS]
+    with _codec.Reader(serde, thread_id) as value_of:
+        return [write.value(value_of)[2] for write in writes if write.channel == TASKS]
 
 
 def blobs_of(read: Read, known: Mapping[str, Known] | None = None) -> Blobs:
@@ -162,31 +166,29 @@ def blobs_of(read: Read, known: Mapping[str, Known] | None = None) -> Blobs:
     return Blobs(records, read.target.thread_id, known)
 
 
-def finished(store: Store, read: Read, sends: list[Any] | None, blobs: Blobs) -> CheckpointTuple:
+def finished(
+    store: Store, read: Read, sends: list[Any] | None, blobs: Blobs, copies: Copies | None = None
+) -> CheckpointTuple:
     """The whole tuple.
+
+    Args:
+        store: What the saver's operations share.
+        read: The record.
+        sends: The pending sends of an old format.
+        blobs: The values.
+        copies: Messages that may have been met before.
 
     Raises:
         DamagedCheckpointError: Values are gone, or deltas do not fit what they are built on.
     """
-    serde = store.serde
     (thread_id, ns, checkpoint_id), stored, (header, checkpoint, metadata) = read
-    values: dict[str, Any] = {}
-    lost: list[str] = []
-    missing = "values are"
-    for ref in header.refs:
-        channel = channel_of(ref)
+    pairs = [(name, record) for name, record in stored.writes if record is not None]
+    with _codec.Reader(store.serde, thread_id, copies) as value_of:
         try:
-            found = blobs.get(ref, channel)
-        except KeyError:
-            lost.append(channel)
-        except BrokenChainError as error:
-            lost.append(channel)
-            missing = f"values are changed ({error}) or"
-        else:
-            if found is not None:
-                values[channel] = _codec.loads(serde, *found, thread_id, channel)
-    if lost:
-        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, missing, lost)
+            values = blobs.values(header.refs, value_of)
+        except LostValuesError as error:
+            raise DamagedCheckpointError(thread_id, ns, checkpoint_id, error.missing, error.channels) from None
+        writes = [write.value(value_of) for write in _codec.decode_writes(pairs, thread_id)]
     checkpoint["id"] = checkpoint_id
     checkpoint["channel_values"] = values
     if sends:
@@ -195,11 +197,10 @@ def finished(store: Store, read: Read, sends: list[Any] | None, blobs: Blobs) ->
         versions[TASKS] = max(versions.values()) if versions else next_version(None)
     if header.deltas and not values.keys() >= set(map(unquote, header.deltas)) - {TASKS}:
         store.handed_out.put(read.target, True)
-    pairs = [(name, record) for name, record in stored.writes if record is not None]
     return CheckpointTuple(
         config=read.target.config(),
         checkpoint=checkpoint,  # type: ignore[arg-type]  # a dict of the keys that were put
         metadata=metadata,
         parent_config=config_of(thread_id, ns, unquote(header.parent)) if header.parent else None,
-        pending_writes=[w.value(serde, thread_id) for w in _codec.decode_writes(pairs, thread_id)],
+        pending_writes=writes,
     )

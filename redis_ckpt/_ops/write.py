@@ -44,7 +44,7 @@ class RecentRuns:
 
 
 class Stored(NamedTuple):
-    """What a put has done: the checkpoint, and how many its namespace has now."""
+    """What a put has done: the checkpoint, and how many its namespace has now, if that was asked."""
 
     target: Target
     in_namespace: int
@@ -57,9 +57,13 @@ def put(
     checkpoint: Checkpoint,
     metadata: CheckpointMetadata,
     new_versions: ChannelVersions,
+    counts: bool = False,
 ) -> Flow[Stored]:
-    """Store a checkpoint. One round trip; one more if it refers to blobs, or to bases of deltas, that are not there."""
-    thread_id, ns, _ = target_of(config)
+    """Store a checkpoint. One round trip; one more if it refers to blobs, or to bases of deltas, that are not there.
+
+    With `counts` it tells how many checkpoints the namespace has then.
+    """
+    thread_id, ns, parent = target_of(config)
     if not checkpoint["id"]:
         raise ValueError(f"the checkpoint for thread {thread_id!r} has no id")
     target = Target(thread_id, ns, str(checkpoint["id"]))
@@ -68,11 +72,17 @@ def put(
     keys = thread_keys(store.prefix, thread_id)
     field = checkpoint_field(ns, target.checkpoint_id)
     values = dict(checkpoint["channel_values"])
+    others: dict[bytes, bytes] = {}
+    if encoded.others and (not parent or store.heads.get((thread_id, ns)) != parent):
+        # They may be missing on the server, and the caller may change them while that is asked.
+        others = {ref: _record_of(store, channel, ref, values[channel]) for ref, channel in encoded.others.items()}
     draft = Draft(store.cache, target, encoded.values)
     records = draft.records
 
     def call() -> Call:
-        return _scripts.put(keys, field, encoded.record, encoded.emptied, encoded.quiet, records.items(), idle_ms)
+        return _scripts.put(
+            keys, field, encoded.record, encoded.emptied, encoded.quiet, records.items(), idle_ms, counts
+        )
 
     run_id = encoded.run_id
     if run_id and not runs.is_noted(run_id, thread_id):
@@ -85,7 +95,7 @@ def put(
         for ref in missing:  # rare: values of another saver, or of a thread that was deleted meanwhile
             if not draft.send_whole(ref):
                 channel = encoded.others[ref]
-                records[ref] = _codec.encode_value(store.serde, channel, ref, values[channel]).record
+                records[ref] = others.get(ref) or _record_of(store, channel, ref, values[channel])
         replies = yield [call()]
     if replies[-1] == ORDER_LOST:
         raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
@@ -96,7 +106,12 @@ def put(
             "writes. Nothing was written: begin the run again, from a checkpoint that is there."
         )
     draft.remember()
+    store.heads.put((thread_id, ns), target.checkpoint_id)
     return Stored(target, replies[-1])
+
+
+def _record_of(store: Store, channel: str, ref: bytes, value: Any) -> bytes:
+    return _codec.encode_value(store.serde, channel, ref, value).record
 
 
 def put_writes(

@@ -15,13 +15,14 @@ from tests.cluster.servers import Cluster
 from tests.savers import LoopThread, arguments, cfg, values
 from tests.servers import HOST
 
+CLIENT = "coalescing"
 NAMES = [f"thread-{n}" for n in range(60)]
 
 
 @pytest.fixture
 def client(cluster: Cluster, loop_thread: LoopThread) -> Iterator[redis.asyncio.RedisCluster]:
     async def make() -> redis.asyncio.RedisCluster:
-        return await redis.asyncio.RedisCluster(host=HOST, port=cluster.port).initialize()
+        return await redis.asyncio.RedisCluster(host=HOST, port=cluster.port, client_name=CLIENT).initialize()
 
     made = loop_thread.run(make())
     yield made
@@ -51,7 +52,8 @@ def commands(cluster: Cluster) -> list[int]:
 
 
 def connections(cluster: Cluster) -> list[int]:
-    return [len([c for c in node.raw().client_list() if c["cmd"] == "evalsha"]) for node in cluster.nodes]
+    mine = {"cmd": "evalsha", "name": CLIENT}
+    return [sum(1 for c in node.raw().client_list() if mine.items() <= c.items()) for node in cluster.nodes]
 
 
 def test_many_tasks_use_one_connection_of_each_node(

@@ -173,6 +173,16 @@ def test_values_that_a_put_adds_are_those_it_was_given(blocking: RedisSaver) -> 
     assert values(blocking.get_tuple(cfg())) == {"a": [1], "b": [2]}
 
 
+def test_values_that_a_put_adds_are_as_they_were_at_the_call(blocking: RedisSaver) -> None:
+    """The second trip of a put that adds values holds them as they were, not as the caller has changed them since."""
+    from tests.savers import arguments
+
+    config, checkpoint, metadata, _ = arguments(1, a=[1], b=[2])
+    meddle_before_trip(blocking, 1, lambda: checkpoint["channel_values"]["a"].append(9))
+    blocking.put(config, checkpoint, metadata, {})
+    assert values(blocking.get_tuple(cfg())) == {"a": [1], "b": [2]}
+
+
 SECRETS = ["redis://:hunter2/x@localhost:6379/0", "redis://:hunter2#x@localhost:6379", "redis://:hunter2?x@localhost:1"]
 
 

@@ -179,7 +179,7 @@ def test_connections_are_driven_only_where_they_are_of_a_known_kind(client: Any,
     ids=["tcp", "tls", "unix", "sentinel", "valkey", "fake", "subclass"],
 )
 def test_the_blocking_saver_drives_connections_only_where_they_are_of_a_known_kind(client: Any, driven: bool) -> None:
-    assert RedisSaver(redis_client=client)._wire._drivable is driven
+    assert (RedisSaver(redis_client=client)._wire._direct is not None) is driven
 
 
 @pytest.fixture

@@ -233,6 +233,6 @@ def test_filters_compare_strictly(stored: Any, wanted: Any, equal: bool) -> None
 def test_the_log_of_a_class_that_is_gone_tells_thread_and_channel(caplog: pytest.LogCaptureFixture) -> None:
     kind, data = SERDE.dumps_typed(Colour.RED)
     renamed = data.replace(b"Colour", b"Coloru")
-    with caplog.at_level(logging.WARNING):
-        codec.loads(SERDE, kind.encode(), renamed, "thread-7", "paint")
+    with caplog.at_level(logging.WARNING), codec.Reader(SERDE, "thread-7") as read:
+        read(kind.encode(), renamed, "paint")
     assert [r for r in caplog.records if "'thread-7'" in r.getMessage() and "'paint'" in r.getMessage()]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redis_ckpt._flow import Call, Flow, Plain, Primed, Trip, arun, run
+from redis_ckpt._flow import MOST_REPAIRS, Call, Flow, Plain, Primed, Trip, arun, run
 from redis_ckpt._ops.history import delta_channel_history
 from redis_ckpt.errors import StorageVersionError
 
@@ -38,6 +38,11 @@ class Scripted:
 def both(first: Call, second: Call) -> Flow[list[Any]]:
     replies = yield [first, second]
     return list(replies)
+
+
+def one(call: Call) -> Flow[Any]:
+    (reply,) = yield [call]
+    return reply
 
 
 def test_a_flow_is_sent_the_replies_of_its_trip() -> None:
@@ -75,6 +80,21 @@ def test_what_cannot_be_repaired_is_raised() -> None:
     with pytest.raises(NoScriptError, match="still"):
         run(Primed(both(GET, SET)), send)
     assert len(send.trips) == 2
+
+
+def test_a_script_that_is_forgotten_again_meanwhile_is_loaded_again() -> None:
+    gone = NoScriptError("x")
+    send = Scripted([gone, gone], ["aaaa", "bbbb", 1, gone], ["bbbb", 2])
+    assert run(Primed(both(GET, SET)), send) == [1, 2]
+    assert send.trips[2] == [LOAD_SET, SET]
+
+
+def test_a_script_that_is_forgotten_each_time_is_given_up() -> None:
+    gone = NoScriptError("x")
+    send = Scripted([gone], *(["aaaa", gone] for _ in range(20)))
+    with pytest.raises(NoScriptError):
+        run(Primed(one(GET)), send)
+    assert len(send.trips) == 1 + MOST_REPAIRS
 
 
 def test_an_error_reply_is_thrown_into_the_flow() -> None:
@@ -143,7 +163,7 @@ def test_a_walk_ends_where_an_ancestor_comes_again_on_another_page() -> None:
     send = Scripted(
         [[b"t", b"b", 1, b"a", 0, 0, 0]], [[b"t", b"a", 1, b"b", 0, 0, 0]], [[b"t", b"b", 1, b"a", 0, 0, 0]]
     )
-    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
+    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent(), Recent())
     flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     assert run(Primed(flow), send) == {"x": {"writes": []}}
     assert len(send.trips) == 3
@@ -157,7 +177,7 @@ def test_a_walk_refuses_a_record_of_a_newer_format() -> None:
     from redis_ckpt._ops import Recent, Store
 
     config = {"configurable": {"thread_id": "t"}}
-    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
+    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent(), Recent())
     flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     with pytest.raises(StorageVersionError, match=r"'9'.*'1'"):
         run(Primed(flow), Scripted([[b"9..."]]))

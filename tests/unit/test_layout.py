@@ -13,9 +13,10 @@ PACKAGE = ROOT / "redis_ckpt"
 LAYERS = [
     {"errors", "_flow", "_expiry", "_embedded_keeper", "_shapes"},
     {"_keys", "_versions", "_config", "embedded", "_messages"},
-    {"_codec", "_scripts", "_source", "_delta", "_coalesce", "_packing"},
-    {"_client", "_known", "_carriers", "serde"},
-    {"_cluster"},
+    {"_codec", "_scripts", "_source", "_delta", "_coalesce", "_copies"},
+    {"_packing"},
+    {"_direct", "_known", "_carriers", "serde"},
+    {"_client", "_cluster"},
     {"_aclient"},
     {"policies"},
     {"_ops"},

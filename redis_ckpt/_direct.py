@@ -1,0 +1,110 @@
+"""Calls of scripts over the connections of a blocking client of redis-py, without what it does for other commands.
+
+A pool counts, locks and looks at the socket each time it gives a connection out and takes it back: a fifth of a round
+trip. So a client that nobody else uses leaves its connections here; the pool counts them as used meanwhile, and
+disconnects them with its own. Everything that a client is configured to do stays redis-py's: connecting, credentials,
+TLS, health checks, and the retry policy.
+
+Rule 1: a connection on which anything may be left unread is closed before another call can have it.
+Rule 2: a connection of the parent is never used in a forked child.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+from typing import Any
+
+import redis
+from redis.exceptions import ResponseError
+
+from redis_ckpt._coalesce import pack
+from redis_ckpt._flow import Call, Reply
+from redis_ckpt._source import LOOK_AFTER_SECONDS, is_drivable, may_keep, must_reconnect
+
+
+class Direct:
+    """Sends single calls. Threads may share it.
+
+    Args:
+        client: Whose connections are used: see `can_drive`.
+        is_own: Whether nobody else uses it.
+    """
+
+    def __init__(self, client: Any, is_own: bool) -> None:
+        self._pool = client.connection_pool
+        self._idle: list[tuple[Any, float]] | None = [] if is_own and may_keep(self._pool) else None
+
+    @staticmethod
+    def can_drive(client: Any) -> bool:
+        """Whether pool and connections of a client are redis-py's own, shared, and without a cache of replies."""
+        return (
+            is_drivable(client, redis.Redis, redis.ConnectionPool)
+            and client.connection is None
+            and getattr(client.connection_pool, "cache", None) is None
+        )
+
+    def ask(self, call: Call) -> Reply:
+        """The reply.
+
+        Raises:
+            RedisError: An error reply, or what the connection's retry policy could not mend.
+        """
+        packed = [pack(call)]
+        connection = self._take()
+        try:
+            try:
+                return _ask(connection, packed)
+            except Exception as error:
+                return connection.retry.call_with_retry(
+                    _Again(error, connection, packed), lambda _error: connection.disconnect()
+                )
+        finally:
+            self._hand_back(connection)
+
+    def _take(self) -> Any:
+        while self._idle:
+            try:
+                connection, since = self._idle.pop()
+            except IndexError:  # another thread was quicker
+                break
+            if connection.pid != os.getpid():
+                continue
+            if monotonic() - since < LOOK_AFTER_SECONDS:
+                return connection
+            self._pool.release(connection)
+            break
+        return self._pool.get_connection()  # which looks at it
+
+    def _hand_back(self, connection: Any) -> None:
+        if self._idle is None:
+            self._pool.release(connection)
+            return
+        if must_reconnect(connection):
+            connection.disconnect()
+        self._idle.append((connection, monotonic()))
+
+
+def _ask(connection: Any, packed: list[bytes]) -> Reply:
+    try:
+        connection.send_packed_command(packed)
+        return connection.read_response()
+    except ResponseError:
+        raise  # it was read to its end
+    except BaseException:
+        connection.disconnect()
+        raise
+
+
+class _Again:
+    """Asks once more; at the first time it fails as it has failed already, so that a policy counts that."""
+
+    def __init__(self, error: Exception, connection: Any, packed: list[bytes]) -> None:
+        self._error: Exception | None = error
+        self._connection, self._packed = connection, packed
+
+    def __call__(self) -> Reply:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return _ask(self._connection, self._packed)

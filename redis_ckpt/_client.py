@@ -8,7 +8,6 @@ connection are raised.
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from redis.exceptions import BusyLoadingError, ReadOnlyError
 
 from redis_ckpt._direct import Direct
 from redis_ckpt._flow import Call, Command, Reply, Scan, Trip, words
+from redis_ckpt._process import PROCESS
 from redis_ckpt._source import (
     UNLIMITED,
     Source,
@@ -121,14 +121,14 @@ class SyncWire(Wire):
 
     def _begin(self, client: Any) -> None:
         self._client = client
-        self._pid = os.getpid()
+        self._process = PROCESS.number
         self._know(client)
         self._direct = Direct(client, self._own) if Direct.can_drive(client) else None
 
     def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
         self.check_open()
-        if self._own and self._pid != os.getpid():
+        if self._own and self._process != PROCESS.number:
             self._begin(self._made())  # a fork: what the parent has, locks too, is the parent's
         try:
             if len(trip) == 1 or self._cluster:

@@ -153,16 +153,17 @@ def encode_checkpoint(
     others: dict[bytes, str] = {}
     for channel in values:
         # A value without a version has no address; it is left out, as InMemorySaver leaves it out.
-        if channel in versions:
-            refs.append(ref := blob_ref(channel, versions[channel]))
-            others[ref] = channel
+        version = versions.get(channel)
+        if version is not None:
+            refs.append(ref := blob_ref(channel, version))
+            if new_versions.get(channel) != version:
+                others[ref] = channel
     fresh: dict[bytes, Value] = {}
     emptied: list[bytes] = []
     for channel, version in new_versions.items():
         ref = blob_ref(channel, version)
         if channel in values:
             fresh[ref] = encode_value(serde, channel, ref, values[channel])
-            others.pop(ref, None)
         else:
             emptied.append(ref)
     quiet = [blob_ref(c, v) for c, v in versions.items() if c not in values and c not in new_versions]

@@ -56,14 +56,16 @@ def target_of(config: RunnableConfig) -> Target:
         ValueError: It names no thread.
         TypeError: It is no config.
     """
-    if config is not None and not isinstance(config, Mapping):
+    if type(config) is not dict and config is not None and not isinstance(config, Mapping):
         raise TypeError(
             f'a config is a dict such as {{"configurable": {{"thread_id": ...}}}}, not {type(config).__name__}'
         )
     configurable = (config or {}).get("configurable") or {}
     if configurable.get("thread_id") in (None, ""):
         raise ValueError('the config names no thread_id: pass config={"configurable": {"thread_id": ...}}')
-    thread_id = thread_text(configurable["thread_id"])
+    thread_id = configurable["thread_id"]
+    if type(thread_id) is not str:
+        thread_id = thread_text(thread_id)
     ns = configurable.get("checkpoint_ns")
     checkpoint_id = configurable.get("checkpoint_id")
     return Target(thread_id, "" if ns is None else str(ns), str(checkpoint_id or ""))

@@ -17,6 +17,8 @@ Rule 1: the base of number n is number n - s, s being the greatest of STEPS that
         of 200 and 1,000 turns: with steps of 1, 16, 256 a fifth more is stored than with these.)
 Rule 2: a base has a smaller version than what is built on it: chains end.
 Rule 3: what does not save a quarter is stored whole, and numbers begin anew.
+Rule 4: the new bytes of the greater steps, which repeat those of smaller ones, are compressed. (Measured 2026-12-01: a
+        tenth less is stored of a chat; a read by a process that knows nothing of it takes a fifth longer.)
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ MOST_LINKS = 1000  # a chain with more bites its tail
 CHECKED_BYTES = 256  # of what a base must have on either side of the new bytes, as a sum in the delta
 PROBE_BYTES = 64  # how much must be equal for a place in the base to be looked at
 COUNT_BYTES = 8  # room for a number of items that has changed inside of a value
+COMPRESSED_BYTES = range(1024, 256 * 1024)  # of how many new bytes: more would hold up an event loop
 WORTH_BYTES = 128  # a delta's own head, its name and the look at its base cost about as much
 
 cache_of_numbers = lru_cache(maxsize=4096)
@@ -68,7 +71,10 @@ class Shape(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """A delta as it is stored: `2d` kind US number US base US size US shape US check US bytes."""
+    """A delta as it is stored: `2d` kind US number US base US size US shape US check US bytes.
+
+    Where the bytes are compressed, their length before that stands behind the shape, as a sixth number.
+    """
 
     kind: bytes  # the serialiser's type, quoted
     number: int
@@ -86,7 +92,11 @@ class Delta(NamedTuple):
 
 def encode(delta: Delta) -> bytes:
     """The record of a delta."""
-    shape = list(delta.shape)
+    shape, new = [*delta.shape, 0], delta.new
+    if delta.number % STEPS[1] == 0 and len(new) in COMPRESSED_BYTES:
+        compressed = zlib.compress(new, 1)
+        if len(compressed) < len(new):
+            shape[-1], new = len(new), compressed
     while shape[-1] == 0 and len(shape) > 2:
         shape.pop()
     numbers = b",".join(b"%d" % n for n in shape)
@@ -98,7 +108,7 @@ def encode(delta: Delta) -> bytes:
         numbers,
         delta.check,
     )
-    return head + delta.new
+    return head + new
 
 
 def decode(record: bytes) -> Delta:
@@ -108,10 +118,23 @@ def decode(record: bytes) -> Delta:
         BrokenChainError: It cannot be read.
     """
     try:
-        kind, number, base, size, shape, check, new = record[2:].split(US, 6)
-        return Delta(kind, int(number), base, int(size), Shape(*map(int, shape.split(b","))), int(check), new)
-    except (ValueError, TypeError):
+        kind, number, base, size, numbers, check, new = record[2:].split(US, 6)
+        shape = [int(n) for n in numbers.split(b",")]
+        if len(shape) > len(Shape._fields):
+            new = _decompressed(new, shape.pop())
+        return Delta(kind, int(number), base, int(size), Shape(*shape), int(check), new)
+    except (ValueError, TypeError, zlib.error):
         raise BrokenChainError("a delta cannot be read") from None
+
+
+def _decompressed(new: bytes, length: int) -> bytes:
+    if length not in COMPRESSED_BYTES:
+        raise ValueError(length)
+    made = zlib.decompressobj()
+    found = made.decompress(new, length + 1)  # no bytes without end, whatever was put in its place
+    if len(found) != length or not made.eof:
+        raise ValueError(len(found))
+    return found
 
 
 def head_length(kind: bytes, data: bytes) -> int:

@@ -6,12 +6,11 @@ disconnects them with its own. Everything that a client is configured to do stay
 TLS, health checks, and the retry policy.
 
 Rule 1: a connection on which anything may be left unread is closed before another call can have it.
-Rule 2: a connection of the parent is never used in a forked child.
+Rule 2: a forked child makes a client anew, and this with it: what the parent has is the parent's.
 """
 
 from __future__ import annotations
 
-import os
 from time import monotonic
 from typing import Any
 
@@ -68,8 +67,6 @@ class Direct:
                 connection, since = self._idle.pop()
             except IndexError:  # another thread was quicker
                 break
-            if connection.pid != os.getpid():
-                continue
             if monotonic() - since < LOOK_AFTER_SECONDS:
                 return connection
             self._pool.release(connection)

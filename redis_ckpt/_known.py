@@ -47,14 +47,14 @@ class Known(NamedTuple):
     """The bytes of a value at one version, and which earlier ones they begin with."""
 
     kind: bytes  # the serialiser's type, quoted
-    data: bytes
+    body: bytes  # behind the head, which the mark has
     mark: Mark
     marks: tuple[Mark, ...] = ()
 
     @property
-    def body(self) -> bytes:
-        """The bytes behind the head."""
-        return self.data[len(self.mark.head) :]
+    def data(self) -> bytes:
+        """All bytes."""
+        return self.mark.head + self.body
 
     @property
     def versions(self) -> list[bytes]:
@@ -67,10 +67,7 @@ class Known(NamedTuple):
             return self
         for place, mark in enumerate(self.marks):
             if mark.version == version and mark.usable == mark.length:
-                start = len(self.mark.head)
-                return Known(
-                    self.kind, mark.head + self.data[start : start + mark.length], mark, self.marks[place + 1 :]
-                )
+                return Known(self.kind, self.body[: mark.length], mark, self.marks[place + 1 :])
         return None
 
 
@@ -78,7 +75,7 @@ def whole(kind: bytes, data: bytes, version: bytes, size: int) -> Known:
     """A value that is stored whole, by a record of `size` bytes."""
     head = _delta.head_length(kind, data)
     length = len(data) - head
-    return Known(kind, data, Mark(version, 0, size, length, length, data[:head]))
+    return Known(kind, data[head:], Mark(version, 0, size, length, length, data[:head]))
 
 
 def marks_behind(known: Known, kept: int, wanted: Container[int] | None) -> tuple[Mark, ...]:
@@ -113,7 +110,7 @@ def delta_for(known: Known, kind: bytes, data: bytes, version: bytes) -> tuple[b
     check = _delta.check_of(before[shape.start : shape.start + shape.keep], before[len(before) - shape.suffix :])
     record = _delta.encode(Delta(kind, number, base.version, base.size, shape, check, new))
     mark = Mark(version, number, len(record), len(body), len(body), data[:head])
-    return record, Known(kind, data, mark, marks_behind(known, kept, _delta.floors(number)))
+    return record, Known(kind, body, mark, marks_behind(known, kept, _delta.floors(number)))
 
 
 class Link(NamedTuple):
@@ -153,7 +150,7 @@ def rebuilt(base: Known, chain: Sequence[Link], everything: bool = False) -> Kno
         if link is not None and (wanted is None or link.delta.number in wanted):
             marks.append(link.mark(kept))
     mark = chain[-1].mark(len(body))
-    return Known(base.kind, mark.head + body, mark, (*marks, *marks_behind(base, kept, wanted)))
+    return Known(base.kind, body, mark, (*marks, *marks_behind(base, kept, wanted)))
 
 
 def checked_bytes(cache_bytes: int) -> int:
@@ -233,4 +230,4 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
 
 
 def _size(known: Known) -> int:
-    return len(known.data) + ENTRY_BYTES + MARK_BYTES * len(known.marks)
+    return len(known.body) + ENTRY_BYTES + MARK_BYTES * len(known.marks)

@@ -6,7 +6,6 @@ A function's parameters are its script's ARGV; the header of the script says wha
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -18,6 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from redis_ckpt._expiry import FOREVER_MS
 from redis_ckpt._flow import Call
 from redis_ckpt._keys import GS, MARK, NOTHING, RS, RUN_TTL_MS, US, Range, ThreadKeys
+from redis_ckpt._process import PROCESS
 
 NAMES = (
     "put",
@@ -36,7 +36,6 @@ NAMES = (
     "sizes",
 )
 
-_bits = random.SystemRandom().getrandbits
 
 _INCLUDE = re.compile(r"^--- @include (lib/\w+)$", re.M)
 _COMMENT = re.compile(r"^\s*--.*\n", re.M)
@@ -77,7 +76,7 @@ def _call(name: str, keys: Iterable[bytes], *args: bytes | int) -> Call:
 
 def _new_epoch() -> int:
     """Where a thread's count of changes begins: random, so that a second life never repeats one of the first."""
-    return _bits(52)
+    return PROCESS.dice.getrandbits(52)
 
 
 def put(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from redis_ckpt._aclient import AsyncWire, Portal, run_on
 from redis_ckpt._base import RedisSaverBase
 from redis_ckpt._coalesce import Pipelining
 from redis_ckpt._flow import Flow, Primed, arun
+from redis_ckpt._process import PROCESS
 from redis_ckpt._source import Source
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class AsyncRedisSaver(RedisSaverBase):
             yield saver
 
     def _begin_after_fork(self) -> None:
-        if self._home.pid != os.getpid():  # a fork: the loops of the parent do not run here
+        if self._home.process != PROCESS.number:  # a fork: the loops of the parent do not run here
             self._home.begin()
             self._wire.forget_loops()
 
@@ -116,7 +116,7 @@ class _Home:
 
     def begin(self) -> None:
         """Begin in a process that has no loop yet."""
-        self.pid = os.getpid()
+        self.process = PROCESS.number
         self.loop: asyncio.AbstractEventLoop | None = None  # the one that used the saver last
         self._portal: Portal | None = None
         self._lock = threading.Lock()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -264,6 +266,43 @@ def test_a_record_reads_as_it_was_written(made: Delta) -> None:
     record = _delta.encode(made)
     assert record[:2] == b"2d"
     assert _delta.decode(record) == made
+
+
+def big(number: int, size: int) -> Delta:
+    text = b"".join(b"%d, " % (n * n) for n in range(size // 4))[:size]
+    return delta(Shape(3, 500), text, 7, number)
+
+
+@pytest.mark.parametrize("size", [1023, 1024, 30_000, 256 * 1024 - 1, 256 * 1024])
+@pytest.mark.parametrize("number", [1, 31, 32, 33, 64, 2048])
+def test_the_new_bytes_of_greater_steps_are_compressed(number: int, size: int) -> None:
+    made = big(number, size)
+    record = _delta.encode(made)
+    assert _delta.decode(record) == made
+    is_compressed = number % 32 == 0 and size in range(1024, 256 * 1024)
+    assert (len(record) < 0.8 * size) is is_compressed
+
+
+def test_what_cannot_be_compressed_stays_as_it_is() -> None:
+    made = delta(Shape(3, 500), random.Random(1).randbytes(5_000), 7, 32)
+    record = _delta.encode(made)
+    assert record.endswith(made.new)
+    assert _delta.decode(record) == made
+
+
+def test_compressed_bytes_that_were_tampered_with_are_a_broken_chain() -> None:
+    made = big(32, 2_000)
+    record = _delta.encode(made)
+    place = len(record) - len(zlib.compress(made.new, 1))
+    head, compressed = record[:place], record[place:]
+    assert b",2000\x1f" in head
+    endless = zlib.compress(bytes(10**8), 1)
+    broken = [head + part for part in (compressed[:-1], compressed[:99], compressed[1:], b"", endless)]
+    broken += [head.replace(b",2000\x1f", b",%d\x1f" % n) + compressed for n in (1, 1999, 2001, 10**9, -2000)]
+    broken += [head + compressed[:at] + bytes([compressed[at] ^ 4]) + compressed[at + 1 :] for at in (0, 50, -5 % 300)]
+    for each in broken:
+        with pytest.raises(BrokenChainError):
+            _delta.decode(each)
 
 
 @given(edited(), st.integers(0, 60), st.sampled_from([b"", b"\x1f", b"-1", b"x", b"\xff" * 4, b"99999999999"]))

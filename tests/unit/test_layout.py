@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "redis_ckpt"
 # A module may import those of lower layers, and of its own where the layer is a folder.
 LAYERS = [
-    {"errors", "_flow", "_expiry", "_embedded_keeper", "_shapes"},
+    {"errors", "_flow", "_expiry", "_embedded_keeper", "_shapes", "_process"},
     {"_keys", "_versions", "_config", "embedded", "_messages"},
     {"_codec", "_scripts", "_source", "_delta", "_coalesce", "_copies"},
     {"_packing"},

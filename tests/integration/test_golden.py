@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import fakeredis
+import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Interrupt, Send
 
 from redis_ckpt import RedisSaver
-from redis_ckpt._delta import decode
+from redis_ckpt._delta import Shape, decode
+from redis_ckpt._keys import US
 from tests.savers import IDS, cfg, put
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -132,9 +134,11 @@ def test_a_dump_reads_as_it_was_put() -> None:
         assert found.namespaces[""].ancestors.count == 2  # the chain of its delta channel
 
 
-def test_a_dump_of_deltas_reads_as_it_was_put() -> None:
-    client, fresh = loaded("format-2"), fakeredis.FakeRedis(server=fakeredis.FakeServer())
+@pytest.mark.parametrize(("name", "compressed"), [("format-2", 0), ("format-2-compressed", 2)])
+def test_a_dump_of_deltas_reads_as_it_was_put(name: str, compressed: int) -> None:
+    client, fresh = loaded(name), fakeredis.FakeRedis(server=fakeredis.FakeServer())
     stored = [record for field, record in client.hgetall("ckpt:{t}:blobs").items() if field[:1] == b"\x1d"]
+    assert sum(record.split(US)[4].count(b",") == len(Shape._fields) for record in stored) == compressed
     shapes = [delta.shape for delta in map(decode, stored)]
     assert len(shapes) > 200
     assert all(any(shape[place] for shape in shapes) for place in range(len(shapes[0])))
@@ -160,7 +164,7 @@ def test_a_dump_of_deltas_reads_as_it_was_put() -> None:
         assert left.checkpoint["channel_values"] == values_at(37)
 
 
-FILLS = {"format-1": fill, "format-2": fill_with_deltas}
+FILLS = {"format-1": fill, "format-2-compressed": fill_with_deltas, "format-2": fill_with_deltas}
 
 if __name__ == "__main__":
     made = fakeredis.FakeRedis()

@@ -110,6 +110,11 @@ class Row:
     why_not: Callable[[], str] = lambda: ""
     """What is missing for this row, empty if nothing is."""
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a row of this library."""
+        return self.store in ("valkey", "redis62")
+
     @contextmanager
     def open(self, servers: Servers) -> Iterator[Driver]:
         """A driver on a saver of its own, set up."""
@@ -278,7 +283,7 @@ AMEMORY = Row("memory", "InMemorySaver", "memory", lambda s: _AsyncMemory(), Tru
 @contextmanager
 def another_worker(row: Row, driver: Driver, servers: Servers) -> Iterator[Driver]:
     """The same saver as in another process, which remembers nothing of any thread however often it reads it."""
-    if row.store not in ("valkey", "redis62"):
+    if not row.is_ours:
         yield driver  # these savers remember nothing
         return
     cls = AsyncRedisSaver if row.is_async else RedisSaver

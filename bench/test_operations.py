@@ -22,7 +22,7 @@ from bench.workloads import DEEP_CHECKPOINTS, WORKLOADS, Thread, Workload
 if TYPE_CHECKING:
     from bench.conftest import Bench
 
-TURNS = 1 if QUICK else 3
+TURNS = 1 if QUICK else 5
 READ_CHECKPOINTS = 12
 LIMIT = 10
 WARM_UP = 3

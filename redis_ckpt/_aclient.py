@@ -16,6 +16,7 @@ from redis_ckpt._client import Wire, next_scan, retrying, scan_page
 from redis_ckpt._cluster import ClusterSender
 from redis_ckpt._coalesce import Coalescer, Pipelining
 from redis_ckpt._flow import Command, Reply, Scan, Trip, words
+from redis_ckpt._process import at_fork
 from redis_ckpt._source import UNLIMITED, Source, check_options, clearer, is_async
 
 
@@ -56,9 +57,10 @@ class AsyncWire(Wire):
         else:
             self._make = _given_once(client)
         self._know(client)
+        at_fork(self)
 
-    def forget_loops(self) -> None:
-        """Begin anew in a forked child; what the parent has opened is the parent's."""
+    def begin_in_child(self) -> None:
+        """What the parent has opened is the parent's."""
         self._lock = threading.Lock()
         self._left_behind.append(self._lines)  # not to be collected: that would complain of tasks that do not run here
         self._lines = {}

@@ -165,17 +165,20 @@ class PoolCarrier:
         """One round trip, repeated by the connection's policy for what remains unanswered."""
         connection = await self._take()
         refused: dict[Entry, list[Reply]] = {}
+        is_clean = False
         try:
             await connection.retry.call_with_retry(
                 partial(self._try, connection, batch, refused), lambda _error: connection.disconnect()
             )
+            is_clean = True
         except _ClosedMeanwhile:
             raise cut_off(self._owner) from None
         except ResponseError:  # tried often enough: the server's last word is the answer
+            is_clean = True
             for entry, replies in refused.items():
                 entry.answer(replies)
         finally:
-            await self._hand_back(connection)
+            await (self._hand_back if is_clean else self._release)(connection)
 
     async def _take(self) -> Any:
         if self._idle:

@@ -8,6 +8,7 @@ connection are raised.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from redis.exceptions import BusyLoadingError, ReadOnlyError
 
 from redis_ckpt._direct import Direct
 from redis_ckpt._flow import Call, Command, Reply, Scan, Trip, words
-from redis_ckpt._process import PROCESS
+from redis_ckpt._process import at_fork
 from redis_ckpt._source import (
     UNLIMITED,
     Source,
@@ -106,6 +107,8 @@ class SyncWire(Wire):
 
     def __init__(self, owner: str, source: Source) -> None:
         super().__init__(owner, source)
+        self._lock = threading.Lock()
+        self._left_behind: list[Any] = []
         client = source.redis_client
         if client is None:
             client = self._made()
@@ -113,6 +116,13 @@ class SyncWire(Wire):
         elif is_async(client):
             raise TypeError("RedisSaver takes a blocking client; for an asyncio client use AsyncRedisSaver")
         self._begin(client)
+        if self._own:
+            at_fork(self)
+
+    def begin_in_child(self) -> None:
+        """What the parent has, locks too, is the parent's: the first call makes a client anew."""
+        self._left_behind.append(self._client)  # not to be collected: closing it would take its locks
+        self._lock, self._is_begun = threading.Lock(), False
 
     def _made(self) -> Any:
         retry = retrying(importlib.import_module("redis.retry").Retry)
@@ -121,15 +131,17 @@ class SyncWire(Wire):
 
     def _begin(self, client: Any) -> None:
         self._client = client
-        self._process = PROCESS.number
         self._know(client)
         self._direct = Direct(client, self._own) if Direct.can_drive(client) else None
+        self._is_begun = True
 
     def send(self, trip: Trip) -> list[Reply]:
         """One round trip."""
         self.check_open()
-        if self._own and self._process != PROCESS.number:
-            self._begin(self._made())  # a fork: what the parent has, locks too, is the parent's
+        if not self._is_begun:
+            with self._lock:
+                if not self._is_begun:
+                    self._begin(self._made())
         try:
             if len(trip) == 1 or self._cluster:
                 return [self._one(command) for command in trip]
@@ -156,7 +168,7 @@ class SyncWire(Wire):
     def close(self) -> None:
         """Close what this wire has opened; a client that was given stays open."""
         self._closed = True
-        if self._own:
+        if self._own and self._is_begun:
             self._client.close()
         if self._server is not None:
             self._server.close()

@@ -5,7 +5,8 @@ trip. So a client that nobody else uses leaves its connections here; the pool co
 disconnects them with its own. Everything that a client is configured to do stays redis-py's: connecting, credentials,
 TLS, health checks, and the retry policy.
 
-Rule 1: a connection on which anything may be left unread is closed before another call can have it.
+Rule 1: a connection on which anything may be left unread is closed before another call can have it. Whatever
+        interrupts that, and as often as it may, such a connection is rather lost than handed back.
 Rule 2: a forked child makes a client anew, and this with it: what the parent has is the parent's.
 """
 
@@ -51,15 +52,25 @@ class Direct:
         """
         packed = [pack(call)]
         connection = self._take()
+        is_clean = False
         try:
             try:
-                return _ask(connection, packed)
+                reply = _ask(connection, packed)
             except Exception as error:
-                return connection.retry.call_with_retry(
+                reply = connection.retry.call_with_retry(
                     _Again(error, connection, packed), lambda _error: connection.disconnect()
                 )
+            is_clean = True
+            return reply
+        except ResponseError:
+            is_clean = True  # it was read to its end
+            raise
         finally:
-            self._hand_back(connection)
+            if is_clean:
+                self._hand_back(connection)
+            else:
+                connection.disconnect()
+                self._pool.release(connection)
 
     def _take(self) -> Any:
         while self._idle:
@@ -83,14 +94,8 @@ class Direct:
 
 
 def _ask(connection: Any, packed: list[bytes]) -> Reply:
-    try:
-        connection.send_packed_command(packed)
-        return connection.read_response()
-    except ResponseError:
-        raise  # it was read to its end
-    except BaseException:
-        connection.disconnect()
-        raise
+    connection.send_packed_command(packed)
+    return connection.read_response()
 
 
 class _Again:

@@ -29,7 +29,7 @@ class Call(NamedTuple):
     sha: str
     text: str
     keys: tuple[bytes, ...]
-    args: tuple[bytes | int, ...]
+    args: tuple[bytes, ...]  # numbers too: hiredis 3.5 crashes where a signal interrupts it while it writes an int
 
 
 class Scan(NamedTuple):
@@ -54,7 +54,7 @@ Flow: TypeAlias = Generator[Trip, "list[Reply]", T]
 def words(command: Command) -> tuple[Any, ...]:
     """What `execute_command` takes. The first page of a scan begins at 0; on a cluster the cursor is a node's."""
     if isinstance(command, Call):
-        return ("EVALSHA", command.sha, len(command.keys), *command.keys, *command.args)
+        return ("EVALSHA", command.sha, b"%d" % len(command.keys), *command.keys, *command.args)
     if isinstance(command, Plain):
         return command.words
     return ("SCAN", command.cursor or 0, "MATCH", command.pattern, "COUNT", command.size)

@@ -6,15 +6,14 @@ versions with a random part are known: such a version never comes twice with oth
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
 from redis_ckpt import _delta
 from redis_ckpt._delta import Delta, Shape
+from redis_ckpt._process import at_fork
 from redis_ckpt._versions import is_later
 
 CACHE_BYTES = 64 * 2**20
@@ -172,10 +171,10 @@ class Cache:
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
-        self.begin()
-        _caches.add(self)
+        self.begin_in_child()
+        at_fork(self)
 
-    def begin(self) -> None:
+    def begin_in_child(self) -> None:
         """Know nothing."""
         self._lock = threading.Lock()
         self._entries: OrderedDict[tuple[str, str], dict[str, Known]] = OrderedDict()
@@ -214,19 +213,6 @@ class Cache:
         known = held.pop(channel, None)
         if known is not None:
             self.bytes -= _size(known)
-
-
-_caches: weakref.WeakSet[Cache] = weakref.WeakSet()
-
-
-def _begin_after_fork() -> None:
-    # another thread of the parent may have held a lock or been in the middle of a change; here is only one thread yet
-    for cache in _caches:
-        cache.begin()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
-    os.register_at_fork(after_in_child=_begin_after_fork)
 
 
 def _size(known: Known) -> int:

@@ -1,24 +1,36 @@
-"""Which process this is, without asking the system at each call: forked children count one more."""
+"""What a forked child must not share with its parent, made anew at the fork, when no other thread runs in it."""
 
 from __future__ import annotations
 
 import os
 import random
+import weakref
+from typing import Protocol
 
 
-class _Process:
-    def __init__(self) -> None:
-        self.number = 0
-        self.dice = random.Random()  # of our own: a caller may seed the shared one
+class Forked(Protocol):
+    """What has locks, connections or loops."""
 
-    def begin(self) -> None:
-        """In a forked child, in which nothing else runs yet."""
-        self.number += 1
-        self.dice = random.Random()
+    def begin_in_child(self) -> None:
+        """Begin anew. No lock of the parent may be taken: another thread may have held it."""
 
 
-PROCESS = _Process()
-"""`number` tells a process from its parent; `dice` has never been thrown elsewhere."""
+_forked: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+dice = random.Random()
+"""For names that no other process may give: of our own, since a caller may seed the shared one."""
+
+
+def at_fork(one: Forked) -> None:
+    """Tell it of every fork for as long as it lives."""
+    _forked.add(one)
+
+
+def _begin_in_child() -> None:
+    dice.seed()
+    for one in list(_forked):
+        one.begin_in_child()
+
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
-    os.register_at_fork(after_in_child=PROCESS.begin)
+    os.register_at_fork(after_in_child=_begin_in_child)

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from redis_ckpt._expiry import FOREVER_MS
 from redis_ckpt._flow import Call
 from redis_ckpt._keys import GS, MARK, NOTHING, RS, RUN_TTL_MS, US, Range, ThreadKeys
-from redis_ckpt._process import PROCESS
+from redis_ckpt._process import dice
 
 NAMES = (
     "put",
@@ -71,12 +71,13 @@ def _read(name: str) -> str:
 
 def _call(name: str, keys: Iterable[bytes], *args: bytes | int) -> Call:
     loaded = script(name)
-    return Call(name, loaded.sha, loaded.text, tuple(keys), args)
+    words = tuple([arg if isinstance(arg, bytes) else b"%d" % arg for arg in args])
+    return Call(name, loaded.sha, loaded.text, tuple(keys), words)
 
 
 def _new_epoch() -> int:
     """Where a thread's count of changes begins: random, so that a second life never repeats one of the first."""
-    return PROCESS.dice.getrandbits(52)
+    return dice.getrandbits(52)
 
 
 def put(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 
-from redis_ckpt._process import PROCESS
+from redis_ckpt._process import dice
 
 RANDOM_BITS = 29
 STEP_BITS = 53 - RANDOM_BITS
@@ -23,7 +23,7 @@ def next_version(current: int | float | str | None) -> int | float | str:
     if isinstance(current, str):
         return _next_text(current)
     following = ((int(current or 0) >> RANDOM_BITS) + 1) << RANDOM_BITS
-    version = following | PROCESS.dice.getrandbits(RANDOM_BITS)
+    version = following | dice.getrandbits(RANDOM_BITS)
     if isinstance(current, float):
         return max(float(version), math.nextafter(current, math.inf))
     return version
@@ -33,12 +33,12 @@ def _next_text(current: str) -> str:
     """In the form of LangGraph's own savers, `{step:032}.{random}`; other texts get a suffix that counts."""
     step, _, _ = current.partition(".")
     if step.isdecimal():
-        grown = f"{int(step) + 1:0{max(32, len(step))}}.{PROCESS.dice.getrandbits(53):016}"
+        grown = f"{int(step) + 1:0{max(32, len(step))}}.{dice.getrandbits(53):016}"
         if grown > current:
             return grown
     suffix = _SUFFIX.search(current)
     base, count = (current[: suffix.start()], int(suffix[1])) if suffix else (current, 0)
-    return f"{base}~{count + 1:016}.{PROCESS.dice.getrandbits(53):016}"
+    return f"{base}~{count + 1:016}.{dice.getrandbits(53):016}"
 
 
 _UNIQUE_TEXT = re.compile(rb"=(?:\d{32,}\.(?:0\.\d{6,}|\d{16})|.*~\d{16}\.\d{16})", re.DOTALL)

@@ -15,7 +15,7 @@ from redis_ckpt._aclient import AsyncWire, Portal, run_on
 from redis_ckpt._base import RedisSaverBase
 from redis_ckpt._coalesce import Pipelining
 from redis_ckpt._flow import Flow, Primed, arun
-from redis_ckpt._process import PROCESS
+from redis_ckpt._process import at_fork
 from redis_ckpt._source import Source
 
 T = TypeVar("T")
@@ -65,33 +65,24 @@ class AsyncRedisSaver(RedisSaverBase):
         async with cls(redis_url, **options) as saver:
             yield saver
 
-    def _begin_after_fork(self) -> None:
-        if self._home.process != PROCESS.number:  # a fork: the loops of the parent do not run here
-            self._home.begin()
-            self._wire.forget_loops()
-
     async def _arun(self, flow: Flow[T]) -> T:
         self._wire.check_open()
-        self._begin_after_fork()
         self._home.loop = asyncio.get_running_loop()
         return await arun(Primed(flow), self._wire.send)
 
     def _run(self, flow: Flow[T]) -> T:
         self._wire.check_open()
-        self._begin_after_fork()
         loop = self._home.loop_for_blocking()
         result: T = run_on(loop, arun(Primed(flow), self._wire.send))
         return result
 
     async def aclose(self) -> None:
         """Close the connections that this saver has opened, for its clones too. Later calls raise ClosedError."""
-        self._begin_after_fork()
         await self._wire.aclose()
         await asyncio.to_thread(self._home.close)
 
     def close(self) -> None:
         """Close the connections: see `aclose`."""
-        self._begin_after_fork()
         run_on(self._home.loop_for_blocking(), self._wire.aclose())
         self._home.close()
 
@@ -112,11 +103,11 @@ class _Home:
     """Which loop the blocking methods run on. Shared by the clones of a saver."""
 
     def __init__(self) -> None:
-        self.begin()
+        self.begin_in_child()
+        at_fork(self)
 
-    def begin(self) -> None:
-        """Begin in a process that has no loop yet."""
-        self.process = PROCESS.number
+    def begin_in_child(self) -> None:
+        """No loop of the parent runs here."""
         self.loop: asyncio.AbstractEventLoop | None = None  # the one that used the saver last
         self._portal: Portal | None = None
         self._lock = threading.Lock()

@@ -177,6 +177,44 @@ def test_a_child_forked_while_threads_work_has_connections_of_its_own(proxy: Pro
             thread.join()
 
 
+def test_threads_of_a_child_that_call_at_once_have_connections_of_their_own(proxy: Proxy, blocking: RedisSaver) -> None:
+    def work() -> bool:
+        right: list[bool] = []
+        start = threading.Barrier(4)
+
+        def call(t: str, expected: int) -> None:
+            start.wait()
+            right.extend(values(blocking.get_tuple(cfg(t))) == {"a": expected} for _ in range(3))
+
+        threads = [threading.Thread(target=call, args=pair) for pair in [("t", 1), ("other", 2)] * 2]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return right == [True] * 12
+
+    for _ in range(20):
+        in_child(work)
+        assert values(blocking.get_tuple(cfg())) == {"a": 1}
+
+
+def test_an_interrupt_while_a_connection_is_closed_leaves_it_to_nobody(
+    blocking: RedisSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (connection,) = kept(blocking)
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    for method in ("read_response", "disconnect"):
+        monkeypatch.setattr(connection, method, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        blocking.get_tuple(cfg())
+    monkeypatch.undo()
+    for t, expected in [("other", 2), ("t", 1)] * 2:
+        assert values(blocking.get_tuple(cfg(t))) == {"a": expected}
+
+
 async def test_tasks_of_a_loop_keep_their_connections(proxy: Proxy) -> None:
     async with AsyncRedisSaver.from_conn_string(proxy.url) as saver:
         await saver.aget_tuple(cfg())

@@ -311,7 +311,7 @@ def test_a_script_that_is_loaded_twice_in_a_batch_goes_over_the_wire_once() -> N
 @pytest.mark.parametrize(
     ("command", "packed"),
     [
-        (Call("x", "ab", "", (b"k",), (b"\x00\xff", 7)), b"EVALSHA ab 1 k \x00\xff 7"),
+        (Call("x", "ab", "", (b"k",), (b"\x00\xff", b"7")), b"EVALSHA ab 1 k \x00\xff 7"),
         (Plain(("SCRIPT LOAD", "return 1")), b"SCRIPT|LOAD|return 1"),
         (Plain(("HGET", b"a b", "é")), b"HGET|a b|" + "é".encode()),
         (Scan(None, b"p:*", 10), b"SCAN 0 MATCH p:* COUNT 10"),

@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from langgraph.checkpoint.serde import jsonplus
@@ -20,6 +20,14 @@ from pydantic import BaseModel
 from redis_ckpt import _messages
 from redis_ckpt.serde import FastSerializer
 from tests.property.messages import State
+
+
+class Reads(Protocol):
+    """What restores values."""
+
+    @property
+    def loads_typed(self) -> Callable[[tuple[str, bytes]], Any]:
+        """The value of (type, bytes)."""
 
 
 class Observed(NamedTuple):
@@ -102,7 +110,7 @@ def check_written(value: Any, fast: SerializerProtocol, parent: SerializerProtoc
     return expected
 
 
-def check_read(dumped: tuple[str, bytes], fast: SerializerProtocol, parent: SerializerProtocol) -> None:
+def check_read(dumped: tuple[str, bytes], fast: Reads, parent: Reads) -> None:
     """Both give the same object, or the same error."""
     ours, theirs = observe(lambda: fast.loads_typed(dumped)), observe(lambda: parent.loads_typed(dumped))
     assert same(ours, theirs), (ours, theirs)

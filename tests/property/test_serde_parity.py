@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from math import inf
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from redis_ckpt.serde import FastSerializer
+from redis_ckpt.serde import FastSerializer, new_copies
 from tests.profiles import by_profile
 from tests.property.messages import Colour, MyMessage, State, states
 from tests.property.serialisers import check_read, check_values, observe, pair
@@ -42,6 +44,25 @@ def test_allowlists_block_and_warn_as_the_parents(value: Any, allowed: Any, pick
     check_values(value, *pair(**options))
     extra: list[Any] = [Colour, ("tests.property.messages", "State")]
     check_values(value, *(serde.with_msgpack_allowlist(extra) for serde in pair(**options)))
+
+
+@pytest.mark.timeout(3600)
+@settings(CHECKS, max_examples=EXAMPLES // 4)
+@given(states, st.sampled_from(ALLOWLISTS), st.booleans())
+def test_copies_of_messages_are_as_what_the_parent_gives(value: Any, allowed: Any, is_next_allowed: bool) -> None:
+    """Whatever was read before, by whom, and how often: results, errors, warnings and events."""
+    written = observe(lambda: JsonPlusSerializer(allowed_msgpack_modules=allowed).dumps_typed(value))
+    if written.error is not None:
+        return
+    copies = new_copies(inf)
+    assert copies is not None
+    for modules in (allowed, allowed, is_next_allowed or None, allowed):
+        fast, parent = pair(allowed_msgpack_modules=modules)
+        check_read(written.result, Copying(fast.loads_with(copies)), parent)
+
+
+class Copying(NamedTuple):
+    loads_typed: Callable[[tuple[str, bytes]], Any]
 
 
 @settings(CHECKS, max_examples=EXAMPLES // 8)

@@ -6,10 +6,12 @@ import asyncio
 import importlib
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, NamedTuple, Protocol
 
 import redis.asyncio
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from redis_ckpt._carriers import ClientCarrier, PoolCarrier
 from redis_ckpt._client import Wire, next_scan, retrying, scan_page
@@ -18,6 +20,11 @@ from redis_ckpt._coalesce import Coalescer, Pipelining
 from redis_ckpt._flow import Command, Reply, Scan, Trip, words
 from redis_ckpt._process import at_fork
 from redis_ckpt._source import UNLIMITED, Source, check_options, clearer, is_async
+
+LOOP_ENDED = (
+    "the event loop on which this blocking call ran has ended: it may or may not have been done. A saver that is made "
+    "from a URL has a loop of its own for blocking calls"
+)
 
 
 class Sender(Protocol):
@@ -64,6 +71,11 @@ class AsyncWire(Wire):
         self._lock = threading.Lock()
         self._left_behind.append(self._lines)  # not to be collected: that would complain of tasks that do not run here
         self._lines = {}
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether there is but one client, given, for one loop."""
+        return self._given is not None and not _is_copyable(self._given)
 
     async def _line(self) -> Line:
         loop = asyncio.get_running_loop()
@@ -160,12 +172,12 @@ def _given_once(client: Any) -> Callable[[], Any]:
         if not used:
             used = True
             return client
-        pool = getattr(client, "connection_pool", None)
-        if pool is None or type(pool).__name__ not in ("ConnectionPool", "BlockingConnectionPool"):
+        if not _is_copyable(client):
             raise RuntimeError(
                 f"this {type(client).__name__} is bound to the event loop that used it first; give redis_url "
                 "instead of redis_client to use one saver from several loops, or make a saver for each"
             )
+        pool = client.connection_pool
         kwargs = dict(pool.connection_kwargs)
         copied = type(pool)(connection_class=pool.connection_class, max_connections=pool.max_connections, **kwargs)
         twin = type(client)(connection_pool=copied)
@@ -173,6 +185,11 @@ def _given_once(client: Any) -> Callable[[], Any]:
         return twin
 
     return make
+
+
+def _is_copyable(client: Any) -> bool:
+    """Whether another loop can have a client like this one."""
+    return type(getattr(client, "connection_pool", None)).__name__ in ("ConnectionPool", "BlockingConnectionPool")
 
 
 class Portal:
@@ -192,7 +209,11 @@ class Portal:
 
 
 def run_on(loop: asyncio.AbstractEventLoop, work: Awaitable[Any]) -> Any:
-    """The result of `work`, run on a loop of another thread. A loop that stops meanwhile is an error."""
+    """The result of `work`, run on a loop of another thread.
+
+    Raises:
+        ConnectionError: That loop ended meanwhile.
+    """
 
     async def working() -> Any:
         return await work
@@ -201,9 +222,11 @@ def run_on(loop: asyncio.AbstractEventLoop, work: Awaitable[Any]) -> Any:
     while True:
         try:
             return future.result(timeout=1)
+        except FutureCancelledError:
+            raise RedisConnectionError(LOOP_ENDED) from None
         except FutureTimeoutError:  # before Python 3.11 not the built-in one
             if future.done():
                 raise
             if not loop.is_running():
                 future.cancel()
-                raise RuntimeError("the event loop of this saver stopped in the middle of a call") from None
+                raise RedisConnectionError(LOOP_ENDED) from None

@@ -35,7 +35,7 @@ from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.retain import Retention, put_and_retain
 from redis_ckpt._source import Source
 from redis_ckpt._upkeep import Upkeep
-from redis_ckpt.serde import FastSerializer, new_copies
+from redis_ckpt.serde import FastSerializer, checked_serde, new_copies
 
 
 class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
@@ -55,7 +55,9 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         cache_bytes: int = CACHE_BYTES,
         pipelining: Pipelining | None = None,
     ) -> None:
-        super().__init__(serde=FastSerializer() if serde is None else serde)
+        super().__init__(serde=FastSerializer() if serde is None else checked_serde(serde))
+        if pipelining is not None and not isinstance(pipelining, Pipelining):
+            raise TypeError(f"pipelining must be a Pipelining(...), not {pipelining!r}")
         self._prefix = check_prefix(prefix)
         self._expiry = Expiry.of(ttl, refresh_on_read)
         most = count_of(keep_last, "keep_last")

@@ -25,9 +25,9 @@ class AsyncRedisSaver(RedisSaverBase):
     """A LangGraph checkpointer on plain Redis or Valkey, for asyncio.
 
     Made anywhere, with or without a running loop; several loops may use it one after another, each over its
-    own connections. Its blocking methods are for worker threads: they run on the loop that uses the saver, or,
-    where none runs, on one of their own. Called in a thread whose loop runs they raise at once, for they would
-    wait for themselves.
+    own connections. Its blocking methods are for worker threads: they run on a loop of the saver's own, in a thread
+    of its own (with a client that was given and cannot be copied for another loop, such as a cluster's, on the loop
+    that used it last). Called in a thread whose loop runs they raise at once, for they would wait for themselves.
 
     Args:
         redis_url: `redis://`, `rediss://`, `unix://`, `embedded://` (a server of its own) or `embedded:///path`
@@ -72,7 +72,7 @@ class AsyncRedisSaver(RedisSaverBase):
 
     def _run(self, flow: Flow[T]) -> T:
         self._wire.check_open()
-        loop = self._home.loop_for_blocking()
+        loop = self._home.loop_for_blocking(self._wire.is_bound)
         result: T = run_on(loop, arun(Primed(flow), self._wire.send))
         return result
 
@@ -83,7 +83,7 @@ class AsyncRedisSaver(RedisSaverBase):
 
     def close(self) -> None:
         """Close the connections: see `aclose`."""
-        run_on(self._home.loop_for_blocking(), self._wire.aclose())
+        run_on(self._home.loop_for_blocking(True), self._wire.aclose())
         self._home.close()
 
     async def __aenter__(self) -> Self:
@@ -112,8 +112,10 @@ class _Home:
         self._portal: Portal | None = None
         self._lock = threading.Lock()
 
-    def loop_for_blocking(self) -> asyncio.AbstractEventLoop:
-        """The loop for a blocking call from this thread.
+    def loop_for_blocking(self, is_bound: bool) -> asyncio.AbstractEventLoop:
+        """The loop for a blocking call from this thread: our own, which does not end while somebody waits.
+
+        With `is_bound` it is that of the last asynchronous call, if that still runs.
 
         Raises:
             RuntimeError: This thread's own loop is running: the call would stop it for ever.
@@ -128,7 +130,7 @@ class _Home:
                 "await the method with an 'a' before its name (aget_tuple, aput, aclose ...; ainvoke on the graph), "
                 "or call it in a worker thread"
             )
-        if self.loop is not None and self.loop.is_running():
+        if is_bound and self.loop is not None and self.loop.is_running():
             return self.loop
         with self._lock:
             if self._portal is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 import ormsgpack
+from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 if TYPE_CHECKING:
@@ -30,6 +31,18 @@ _packb, _unpackb = ormsgpack.packb, ormsgpack.unpackb
 def new_copies(most_bytes: float) -> Copies | None:
     """A memory of messages for `FastSerializer.loads_with`; None where messages are left to LangGraph."""
     return _copies.Copies(most_bytes) if _KNOWN else None
+
+
+def checked_serde(serde: SerializerProtocol) -> SerializerProtocol:
+    """A serialiser that was given.
+
+    Raises:
+        TypeError: It is none; said before it is blamed on a value.
+    """
+    has = [callable(getattr(serde, name, None)) for name in ("dumps_typed", "loads_typed", "dumps", "loads")]
+    if isinstance(serde, type) or not (all(has[:2]) or all(has[2:])):
+        raise TypeError(f"serde must be a serialiser, such as FastSerializer(), not {serde!r}")
+    return serde
 
 
 class FastSerializer(JsonPlusSerializer):

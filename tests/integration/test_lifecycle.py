@@ -192,6 +192,36 @@ def test_a_blocking_call_of_an_asyncio_saver_waits_for_a_slow_answer(server: Ser
         s.close()
 
 
+@on_real_servers
+def test_blocking_calls_do_not_depend_on_loops_that_end(server: Server) -> None:
+    """Loops come and go while worker threads call: each call of theirs is done."""
+    s = AsyncRedisSaver.from_url(server.url or "")
+    put(s, 1, a=1)
+    stop = threading.Event()
+
+    def loops() -> None:
+        while not stop.is_set():
+            asyncio.run(s.aget_tuple(cfg()))
+
+    def work(t: str) -> None:
+        for n in range(1, 41):
+            put(s, f"{n:04}", t=t, parent=f"{n - 1:04}" if n > 1 else None, a=n)
+            done.append(values(s.get_tuple(cfg(t))) == {"a": n})
+
+    done: list[bool] = []
+    others = [threading.Thread(target=loops) for _ in range(2)]
+    workers = [threading.Thread(target=work, args=(f"worker-{n}",)) for n in range(3)]
+    for thread in (*others, *workers):
+        thread.start()
+    for thread in workers:
+        thread.join()
+    stop.set()
+    for thread in others:
+        thread.join()
+    s.close()
+    assert done == [True] * 120
+
+
 @pytest.mark.parametrize("colour", ["sync"], indirect=True)
 def test_async_methods_of_a_blocking_saver_leave_the_loop_free(make_saver: MakeSaver) -> None:
     s = make_saver()

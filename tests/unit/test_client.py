@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from redis_ckpt import AsyncRedisSaver, ClosedError, RedisSaver
 from redis_ckpt._aclient import Portal, run_on
 from redis_ckpt._carriers import ClientCarrier, PoolCarrier
 from redis_ckpt._coalesce import Coalescer, Pipelining
+from redis_ckpt.serde import FastSerializer
 
 NOWHERE = "redis://127.0.0.1:1"
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -236,11 +238,40 @@ def test_a_loop_that_stops_in_the_middle_of_a_blocking_call_is_an_error() -> Non
         portal.loop.stop()
         await asyncio.sleep(3600)
 
-    with pytest.raises(RuntimeError, match="stopped in the middle"):
+    with pytest.raises(redis.ConnectionError, match="has ended"):
         run_on(portal.loop, stops())
     portal._thread.join()
     portal.loop.run_until_complete(asyncio.sleep(0))  # lets the cancelled task end
     portal.loop.close()
+
+
+def test_a_blocking_call_that_the_end_of_its_loop_cancels_is_an_error() -> None:
+    """Never a CancelledError, which a caller would take for his own wish."""
+    portal = Portal()
+    began = threading.Event()
+
+    async def waits() -> None:
+        began.set()
+        await asyncio.sleep(3600)
+
+    def end() -> None:
+        began.wait()
+        portal.loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(portal.loop)])
+
+    threading.Thread(target=end).start()
+    with pytest.raises(redis.ConnectionError, match="has ended"):
+        run_on(portal.loop, waits())
+    portal.close()
+
+
+@pytest.mark.parametrize("cls", [RedisSaver, AsyncRedisSaver])
+def test_arguments_of_a_wrong_kind_are_refused_at_once(cls: Any) -> None:
+    for pipelining in (3, {"connections": 1}, Pipelining):
+        with pytest.raises(TypeError, match="pipelining must be a Pipelining"):
+            cls("redis://localhost", pipelining=pipelining)
+    for serde in ("x", FastSerializer, object(), 5):
+        with pytest.raises(TypeError, match="serde must be a serialiser"):
+            cls("redis://localhost", serde=serde)
 
 
 def test_a_time_out_of_the_work_itself_is_passed_on() -> None:

@@ -1,7 +1,8 @@
 """All benchmarks, one after another, each in a process of its own with servers of its own, and then the report.
 
-    python -m bench          about ten minutes on two cores
-    BENCH_QUICK=1 python -m bench
+    python -m bench                  about a quarter of an hour on two cores; writes docs/bench
+    BENCH_QUICK=1 python -m bench    about three minutes; writes build/bench
+    python -m bench.trips            one part alone; `python -m bench.report` writes the report anew
 
 A goal that is missed is told in the report; only what breaks ends in an error.
 """

@@ -28,7 +28,7 @@ MARKS = (10, 25, 50, 100, 200) if QUICK else (10, 25, 50, 100, 200, 400, 600, 80
 PATIENCE_S = 5.0 if QUICK else 20.0
 """A saver that is not done by then stops at its next mark, but not before the one that it must reach."""
 REACHED_BY_ALL, REACHED_BY_OURS = 200, MARKS[-1]  # the goal speaks of the last mark
-ROWS = {"chat": ("sqlite", "postgres", "redis", "redis62"), "agent": ("postgres", "redis")}
+ROWS = {"chat": ("sqlite", "postgres", "redis", "redis62"), "agent": ("sqlite", "postgres", "redis")}
 TABLES = {
     "checkpoints": "thread_id checkpoint_ns checkpoint_id parent_checkpoint_id type checkpoint::text metadata::text",
     "checkpoint_blobs": "thread_id checkpoint_ns channel version type blob",

@@ -38,7 +38,7 @@ class Goal:
     @property
     def cells(self) -> list[str]:
         """Work, goal, measured, verdict."""
-        measured = "not measured" if self.measured is None else f"{self.measured:.2f} {self.unit}"
+        measured = "not measured in a quick run" if self.measured is None else f"{self.measured:.3g} {self.unit}"
         verdict = {True: "met", False: "**missed**", None: ""}[self.met]
         return [self.work, f"at {'most' if self.most else 'least'} {self.goal:g} {self.unit}", measured, verdict]
 

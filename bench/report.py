@@ -25,11 +25,14 @@ FAIRNESS = """\
 - The Postgres savers run on a psycopg pool of up to 20 connections with `autocommit=True`, `prepare_threshold=0` and
   `row_factory=dict_row`, as their documentation asks. They hold one lock per saver around every operation; the
   throughput row "one for each task" shows them without it.
-- Latencies are medians of single calls in one process, timed inside the saver's call, inside the event loop for the
-  async savers, with the garbage collector off. The savers take turns, so a drift of the machine hits all.
+- Latencies are of single calls in one process, timed inside the saver's call, inside the event loop for the async
+  savers, with the garbage collector off. The savers take turns, so a drift of the machine hits all. A virtual machine
+  changes its pace all the time: differences below a fifth say nothing.
 - "elsewhere" is a `get_tuple` by a process that has never seen the thread and has nothing of it in memory.
 - "Bytes of the messages" is the length of their text. What is stored beside it, such as names, ids, tool calls and
-  token counts, counts as overhead, for all savers alike."""
+  token counts, counts as overhead, for all savers alike.
+- The savers of langgraph-checkpoint-redis and langgraph-checkpoint-aws take part where they are installed in `.venv`;
+  the first needs a server with its modules, named by BENCH_REDIS_STACK_URL."""
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -45,13 +48,15 @@ def facts(figures: Figures) -> str:
 
 
 def latencies(figures: Figures) -> Iterator[str]:
-    """A table for each workload."""
+    """A table for each workload, of medians and 95th percentiles."""
     for workload, by_operation in figures["operations"].items():
         rows = []
         for name, row in ROWS.items():
-            medians = [cells[name]["median"] for cells in by_operation.values() if name in cells]
-            rows.append([row.title, *(map(duration, medians) if medians else _not_run(row, len(by_operation)))])
-        yield f"### {WORKLOADS[workload].title}\n\n{table(['saver', *by_operation], rows)}"
+            found = [cells[name] for cells in by_operation.values() if name in cells]
+            times = [f"{duration(cell['median'])} / {duration(cell['p95'])}" for cell in found]
+            rows.append([row.title, *(times or _not_run(row, len(by_operation)))])
+        calls = min(cell["calls"] for cells in by_operation.values() for cell in cells.values())
+        yield f"### {WORKLOADS[workload].title}\n\nOf {calls} calls.\n\n{table(['saver', *by_operation], rows)}"
 
 
 def _not_run(row: Row, cells: int) -> list[str]:
@@ -127,12 +132,13 @@ def agent(figures: Figures) -> str:
     rows = []
     for row, title in figures["agent"]["titles"].items():
         base = "amemory" if row in ("amemory", "apostgres", "aredis") else "memory"
-        cells = [
-            duration(times[row]) if row == base else f"+{duration(max(0.0, times[row] - times[base]))}"
-            for times in found.values()
-        ]
+        cells = [duration(times[row]) if row == base else _more(times[row] - times[base]) for times in found.values()]
         rows.append([title, *cells])
     return table(["saver", *(f'durability="{mode}"' for mode in found)], rows)
+
+
+def _more(microseconds: float) -> str:
+    return f"{'-' if microseconds < 0 else '+'}{duration(abs(microseconds))}"
 
 
 def chapters(figures: Figures) -> Iterator[str]:
@@ -149,6 +155,7 @@ def chapters(figures: Figures) -> Iterator[str]:
     yield f"## Machine and versions\n\n{facts(figures)}"
     yield f"## How it is measured\n\n{FAIRNESS}"
     yield "## Latency by operation\n\n![Latency by operation](latency.png)"
+    yield "Median / 95th percentile."
     yield from latencies(figures)
     yield "## Throughput by concurrency\n\n![Throughput by concurrency](throughput.png)"
     yield "Operations per second. A run is `aget_tuple` and three steps of `aput` and `aput_writes`, on a short chat."
@@ -160,12 +167,18 @@ def chapters(figures: Figures) -> Iterator[str]:
     yield "Bytes that one put sends, counted at the socket."
     yield sent(figures)
     yield "## A real graph: an agent of 50 steps\n\n![Time of a step over InMemorySaver](agent.png)"
+    yield (
+        "The time of a step on InMemorySaver, and what the others add. A saver that works beside the graph can come out "
+        "at nothing or, by chance, below."
+    )
     yield agent(figures)
     yield f"## list(limit=10) on long threads\n\n{depth(figures)}"
     yield "## Against the floor"
     yield (
         "The floor of `put` is serialising the new values and one SET of the bytes that the put sends; that of "
-        "`get_tuple` is one GET of the bytes that it receives and restoring all values. Valkey, one connection."
+        "`get_tuple` is one GET of the bytes that it receives and restoring all values. Valkey, one connection. Each thread "
+        "is measured on its way to the size of its workload, call by call in turns with the floor, so the times differ "
+        "from those above. A `get_tuple` may be below its floor: messages that it has restored before it copies."
     )
     yield floor(figures)
 

@@ -160,7 +160,7 @@ def checked_bytes(cache_bytes: int) -> int:
         ValueError: It is negative.
     """
     if isinstance(cache_bytes, bool) or not isinstance(cache_bytes, int):
-        raise TypeError(f"cache_bytes must be a number of bytes, 0 to know nothing, not {cache_bytes!r}")
+        raise TypeError(f"cache_bytes must be a number of bytes, 0 for nothing, not {cache_bytes!r}")
     if cache_bytes < 0:
         raise ValueError(f"cache_bytes must be 0 or more, not {cache_bytes!r}")
     return cache_bytes

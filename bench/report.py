@@ -168,17 +168,17 @@ def chapters(figures: Figures) -> Iterator[str]:
     yield sent(figures)
     yield "## A real graph: an agent of 50 steps\n\n![Time of a step over InMemorySaver](agent.png)"
     yield (
-        "The time of a step on InMemorySaver, and what the others add. A saver that works beside the graph can come out "
-        "at nothing or, by chance, below."
+        "The time of a step on InMemorySaver, and what the others add. A saver that works beside the graph can come "
+        "out at nothing or, by chance, below."
     )
     yield agent(figures)
     yield f"## list(limit=10) on long threads\n\n{depth(figures)}"
     yield "## Against the floor"
     yield (
         "The floor of `put` is serialising the new values and one SET of the bytes that the put sends; that of "
-        "`get_tuple` is one GET of the bytes that it receives and restoring all values. Valkey, one connection. Each thread "
-        "is measured on its way to the size of its workload, call by call in turns with the floor, so the times differ "
-        "from those above. A `get_tuple` may be below its floor: messages that it has restored before it copies."
+        "`get_tuple` is one GET of the bytes that it receives and restoring all values. Valkey, one connection. Each "
+        "thread is measured on its way to the size of its workload, call by call in turns with the floor, so the times "
+        "differ from those above. A `get_tuple` may be below its floor: messages that it has restored before it copies."
     )
     yield floor(figures)
 

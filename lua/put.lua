@@ -18,10 +18,10 @@
 -- ARGV[10]  counts    1 = the caller wants to know how many checkpoints the namespace has then; 0 = it does not
 -- ARGV[11..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
 --
--- Returns  that number, or 1, when stored; or the refs that were not sent, are not among the parent's and are not
---          stored, and those of deltas whose base is not stored as it was: then nothing was written, and the caller
---          sends once more with them, whole; or, when nothing was written either, 0: the order of the thread is lost,
---          or -1: its parent was removed, and delta channels would be rebuilt from that one
+-- Returns  that number, or 1, when stored; or the refs that were not sent and are not stored, and those of deltas
+--          whose base is not stored as it was: then nothing was written, and the caller sends once more with them,
+--          whole; or, when nothing was written either, 0: the order of the thread is lost, or -1: its parent was
+--          removed, and delta channels would be rebuilt from that one
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
@@ -36,15 +36,13 @@ local idle, field, member, head, refs, body, epoch, emptied, quiet, counts =
 local first_emptied, first_quiet, first_pair = 11, 11 + emptied, 11 + emptied + quiet
 local ns = string.sub(field, 1, string.find(field, US, 1, true))
 local parent, deltas = string.match(head, '^1([^\29]*)\29[^\29]*\29[^\29]*\29([^\29]*)\29')
-local known = redis.call('HMGET', checkpoints, field, ns .. parent, 'epoch', 'idle')
-local old, parents, changes, own_idle = known[1], known[2], known[3], known[4]
+local known = redis.call('HMGET', checkpoints, field, 'epoch', 'idle')
+local old, changes, own_idle = known[1], known[2], known[3]
 local has_parent = parent ~= '' and ns .. parent ~= field
-local is_listed = has_parent and parents and redis.call('ZSCORE', order, ns .. parent)
+local is_listed = has_parent and redis.call('ZSCORE', order, ns .. parent)
 -- A first member would hide that the others are gone.
 if not is_listed and order_lost() then return 0 end
 
--- What a record names stays for as long as it is in the order: what the parent has need not be looked for.
-local inherited = is_listed and redis.call('EXISTS', blobs) == 1 and refs_of(parents)
 -- Fields and records to store, and the names under which the same values must not stand as well.
 local sent, fields, stale, missing = {}, {}, {}, {}
 local function store(ref, record, is_delta)
@@ -60,13 +58,12 @@ for i = first_pair, #ARGV, 2 do
   if base and size_of(base) ~= size then missing[#missing + 1] = ref end
 end
 for ref in string.gmatch(refs, '[^\30]+') do
-  if not (sent[ref] or inherited and inherited[ref]) and size_of(ns .. ref) == 0 then missing[#missing + 1] = ref end
+  if not sent[ref] and size_of(ns .. ref) == 0 then missing[#missing + 1] = ref end
 end
 if #missing > 0 then return missing end
 for i = first_quiet, first_pair - 1 do
-  local ref = ARGV[i]
-  if inherited and inherited[ref] or not inherited and size_of(ns .. ref) > 0 then
-    refs = refs .. (refs == '' and '' or '\30') .. ref
+  if size_of(ns .. ARGV[i]) > 0 then
+    refs = refs .. (refs == '' and '' or '\30') .. ARGV[i]
   end
 end
 -- A delta channel without a value is rebuilt from its ancestors. Those of a parent that was removed may be gone, and

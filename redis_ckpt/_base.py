@@ -64,7 +64,6 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         self._retention = None if most is None else Retention(most)
         self._runs = write.RecentRuns()
         self._handed_out: Recent[Target, bool] = Recent()
-        self._heads: Recent[tuple[str, str], str] = Recent()
         for_copies = checked_bytes(cache_bytes) // 4
         self._cache, self._copies = Cache(cache_bytes - for_copies), new_copies(for_copies)
         self._pipelining = pipelining
@@ -82,7 +81,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
     @property
     def _store(self) -> Store:
         # with the serialiser of this clone: `with_allowlist` changes it
-        return Store(self._prefix, self.serde, self._expiry, self._cache, self._handed_out, self._heads, self._copies)
+        return Store(self._prefix, self.serde, self._expiry, self._cache, self._handed_out, self._copies)
 
     # The flows: what each operation is, for both colours.
 

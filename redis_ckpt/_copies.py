@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from redis_ckpt._messages import Message
 
 TEMPLATE_BYTES = 1000  # a template beside the bytes that it is found by and its texts; 600 to 700 on Python 3.11
-DEEPEST = 8  # what is nested more deeply is restored each time
+NESTED_BYTES = 100  # a list, a dict or an item of one of these, and an entry of a dict once more
+MOST_NESTED = 100  # of these in a message: with more it is restored each time, which then takes no longer
 
 _IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -22,8 +23,9 @@ class Template(NamedTuple):
 
     message: Message
     state: dict[str, Any]
-    flat: list[str]  # the fields that hold a list or dict of nothing that can be changed
-    deep: list[str]  # the fields with lists and dicts inside of such
+    flat: list[str]  # the fields that hold an empty list or dict
+    deep: list[str]  # the other fields that can be changed
+    nested: int  # lists, dicts and their items
 
     def copy(self) -> Any:
         """A message of its own; None where it has to be restored after all."""
@@ -40,31 +42,43 @@ def template_of(message: Message, state: dict[str, Any]) -> Template | None:
     state = state.copy()
     flat: list[str] = []
     deep: list[str] = []
+    nested = 0
     for name, field in state.items():
         kind = type(field)
         if kind in _IMMUTABLE:
             continue
         if not field and (kind is dict or kind is list):
             flat.append(name)
+            state[name] = kind()
         else:
-            depth = _depth(field)
-            if depth > DEEPEST:
+            nested += _count(field, MOST_NESTED)
+            if nested > MOST_NESTED:
                 return None
-            (flat if depth == 1 else deep).append(name)
-        state[name] = _copied(field)
-    return Template(message, state, flat, deep)
+            deep.append(name)
+            state[name] = _copied(field)
+    return Template(message, state, flat, deep, nested)
 
 
-def _depth(value: Any) -> int:
-    """How deeply lists and dicts are nested in each other; more than `DEEPEST` if anything else can be changed."""
+def _count(value: Any, most: int) -> int:
+    """How many lists, dicts and items of these there are, all the way down.
+
+    More than `most` where there are more, or where there is anything else that can be changed; nothing behind that is
+    looked at.
+    """
     kind = type(value)
     if kind in _IMMUTABLE:
-        return 0
+        return 1
     if kind is dict:
-        value = value.values()
-    elif kind is not list:
-        return DEEPEST + 1
-    return 1 + max(map(_depth, value)) if value else 1
+        count, value = 1 + len(value), value.values()
+    elif kind is list:
+        count = 1
+    else:
+        return most + 1
+    for item in value:
+        if count > most:
+            break
+        count += _count(item, most - count)
+    return count
 
 
 def _copied(value: Any) -> Any:
@@ -100,9 +114,10 @@ class Copies:
 
     def learn(self, data: bytes, message: Message, state: dict[str, Any]) -> None:
         """Take a template of a message that was just restored from these bytes."""
-        size = 2 * len(data) + TEMPLATE_BYTES
-        template = template_of(message, state) if size <= self._half else None
-        if template is None:
+        if 2 * len(data) > self._half or (template := template_of(message, state)) is None:
+            return
+        size = 2 * len(data) + TEMPLATE_BYTES + NESTED_BYTES * template.nested
+        if size > self._half:
             return
         if self._young_bytes + size > self._half:
             self._old, self._old_bytes = self._young, self._young_bytes

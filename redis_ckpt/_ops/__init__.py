@@ -59,5 +59,4 @@ class Store(NamedTuple):
     expiry: Expiry
     cache: Cache
     handed_out: Recent[Target, bool]  # what this process was given, with delta channels that it may yet rebuild
-    heads: Recent[tuple[str, str], str]  # the checkpoint of a namespace that was last put or read whole here
     copies: Copies | None = None  # messages of threads that come back

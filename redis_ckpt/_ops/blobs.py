@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from redis_ckpt import _codec, _delta
@@ -12,7 +12,7 @@ from redis_ckpt._known import LEAST_BYTES, Cache, Known, Link, delta_for, rebuil
 from redis_ckpt._versions import is_unique
 
 _PLAIN = _codec.WHOLE + b"msgpack" + US  # how nearly all records begin
-_IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})
+IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})
 SKIPPED = b""  # what scripts answer in place of a blob that the caller has said to know
 
 
@@ -22,20 +22,30 @@ class Draft:
     def __init__(self, cache: Cache, target: Target, values: Mapping[bytes, _codec.Value]) -> None:
         self._cache, self._target, self._values = cache, target, values
         self._known: dict[str, Known] = {}
+        self._before: Mapping[str, Known] | None = None
         self.records: dict[bytes, bytes] = {}
-        before: Mapping[str, Known] | None = None
         for ref, value in values.items():
             if not _is_worth_knowing(value.version, value.data):
                 self.records[ref] = value.record
                 continue
-            if before is None:
-                before = cache.get(target.thread_id, target.checkpoint_ns)
-            known = before.get(value.channel)
+            known = self._known_before(value.channel)
             made = known and delta_for(known, value.kind, value.data, value.version)
             if made is None:
                 self.send_whole(ref)
             else:
                 self.records[ref], self._known[value.channel] = made
+
+    def _known_before(self, channel: str) -> Known | None:
+        if self._before is None:
+            self._before = self._cache.get(self._target.thread_id, self._target.checkpoint_ns)
+        return self._before.get(channel)
+
+    def record_of(self, ref: bytes, channel: str) -> Callable[[], bytes] | None:
+        """The record, as a whole, of a value that is not new; None if its bytes are not known."""
+        known, version = self._known_before(channel), ref.partition(US)[2]
+        if known is None or version not in known.versions:
+            return None
+        return lambda: whole_record(known, version)
 
     def send_whole(self, ref: bytes) -> bool:
         """Take back the delta of a value, whose base is not there; False if it is none of the new values."""
@@ -67,6 +77,13 @@ class LostValuesError(Exception):
     def __init__(self, missing: str, channels: Sequence[str]) -> None:
         super().__init__(missing, channels)
         self.missing, self.channels = missing, channels
+
+
+def whole_record(known: Known, version: bytes) -> bytes:
+    """The record of a version of which the whole value is known."""
+    found = known.at(version)
+    assert found is not None
+    return _codec.Value("", version, found.kind, found.data).record
 
 
 def known_refs(known: Mapping[str, Known]) -> list[bytes]:
@@ -130,7 +147,7 @@ class Blobs:
             else:
                 if found is not None:
                     value = values[channel] = value_of(*found, channel)
-                    if self._is_page and type(value) in _IMMUTABLE:
+                    if self._is_page and type(value) in IMMUTABLE:
                         shared[ref] = value
         if lost:
             raise LostValuesError(missing, lost)

@@ -62,7 +62,6 @@ def get_tuple(store: Store, config: RunnableConfig) -> Flow[CheckpointTuple | No
     blobs = blobs_of(read, known)
     found = finished(store, read, sends[0], blobs, store.copies if known else None)
     store.cache.put(target.thread_id, target.checkpoint_ns, blobs.found)
-    store.heads.put((target.thread_id, target.checkpoint_ns), read.target.checkpoint_id)
     return found
 
 

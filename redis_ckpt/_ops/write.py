@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
@@ -19,7 +20,7 @@ from redis_ckpt._config import Target, target_of
 from redis_ckpt._flow import Call, Flow
 from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys
 from redis_ckpt._ops import Recent, Store
-from redis_ckpt._ops.blobs import Draft
+from redis_ckpt._ops.blobs import IMMUTABLE, Draft
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 ORDER_LOST, PARENT_REMOVED = 0, -1  # what `put` answers in place of a count
@@ -63,7 +64,7 @@ def put(
 
     With `counts` it tells how many checkpoints the namespace has then.
     """
-    thread_id, ns, parent = target_of(config)
+    thread_id, ns, _ = target_of(config)
     if not checkpoint["id"]:
         raise ValueError(f"the checkpoint for thread {thread_id!r} has no id")
     target = Target(thread_id, ns, str(checkpoint["id"]))
@@ -71,12 +72,8 @@ def put(
     encoded = _codec.encode_checkpoint(store.serde, config, checkpoint, metadata, new_versions)
     keys = thread_keys(store.prefix, thread_id)
     field = checkpoint_field(ns, target.checkpoint_id)
-    values = dict(checkpoint["channel_values"])
-    others: dict[bytes, bytes] = {}
-    if encoded.others and (not parent or store.heads.get((thread_id, ns)) != parent):
-        # They may be missing on the server, and the caller may change them while that is asked.
-        others = {ref: _record_of(store, channel, ref, values[channel]) for ref, channel in encoded.others.items()}
     draft = Draft(store.cache, target, encoded.values)
+    others = _others(store, draft, checkpoint["channel_values"], encoded.others)
     records = draft.records
 
     def call() -> Call:
@@ -94,8 +91,8 @@ def put(
     while isinstance(missing := replies[-1], list):
         for ref in missing:  # rare: values of another saver, or of a thread that was deleted meanwhile
             if not draft.send_whole(ref):
-                channel = encoded.others[ref]
-                records[ref] = others.get(ref) or _record_of(store, channel, ref, values[channel])
+                record = others[ref]
+                records[ref] = record if isinstance(record, bytes) else record()
         replies = yield [call()]
     if replies[-1] == ORDER_LOST:
         raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
@@ -106,8 +103,23 @@ def put(
             "writes. Nothing was written: begin the run again, from a checkpoint that is there."
         )
     draft.remember()
-    store.heads.put((thread_id, ns), target.checkpoint_id)
     return Stored(target, replies[-1])
+
+
+def _others(
+    store: Store, draft: Draft, values: Mapping[str, Any], channels: Mapping[bytes, str]
+) -> dict[bytes, bytes | Callable[[], bytes]]:
+    """By ref the records of the values that are not new, or how to get them: the server hardly ever lacks one.
+
+    The caller may change his objects while it is asked: what can be changed, and is not known as bytes, is serialised
+    now.
+    """
+    others: dict[bytes, bytes | Callable[[], bytes]] = {}
+    for ref, channel in channels.items():
+        value = values[channel]
+        record = partial(_record_of, store, channel, ref, value)
+        others[ref] = record if type(value) in IMMUTABLE else draft.record_of(ref, channel) or record()
+    return others
 
 
 def _record_of(store: Store, channel: str, ref: bytes, value: Any) -> bytes:

@@ -23,7 +23,7 @@ from tests.savers import IDS, Facade, MakeSaver, cfg, put, values
 from tests.servers import Server, on_real_servers
 
 KEYS = thread_keys(b"ckpt", "t")
-STORE = Store(b"ckpt", JsonPlusSerializer(), Expiry(), Cache(0), Recent(), Recent())
+STORE = Store(b"ckpt", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
 
 
 def steps(saver: Any, count: int, *, ns: str = "", meta: dict[str, Any] | None = None, **fixed: Any) -> list[str]:

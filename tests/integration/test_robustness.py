@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import redis
+from langchain_core.messages import HumanMessage
 
 from redis_ckpt import (
     AsyncRedisSaver,
@@ -22,7 +23,8 @@ from redis_ckpt import (
     StorageVersionError,
 )
 from redis_ckpt._scripts import NAMES, script
-from tests.savers import IDS, Facade, MakeSaver, cfg, ids, put, values
+from redis_ckpt._versions import next_version
+from tests.savers import IDS, Facade, MakeSaver, arguments, cfg, ids, put, values
 from tests.servers import Server, on_real_servers
 
 
@@ -165,8 +167,6 @@ def test_a_channel_without_a_name_keeps_its_history(saver: Facade) -> None:
 
 def test_values_that_a_put_adds_are_those_it_was_given(blocking: RedisSaver) -> None:
     """The second trip of a put that adds values takes them from what was given, not from a dict changed since."""
-    from tests.savers import arguments
-
     config, checkpoint, metadata, _ = arguments(1, a=[1], b=[2])
     meddle_before_trip(blocking, 1, checkpoint["channel_values"].clear)
     blocking.put(config, checkpoint, metadata, {})
@@ -175,12 +175,51 @@ def test_values_that_a_put_adds_are_those_it_was_given(blocking: RedisSaver) -> 
 
 def test_values_that_a_put_adds_are_as_they_were_at_the_call(blocking: RedisSaver) -> None:
     """The second trip of a put that adds values holds them as they were, not as the caller has changed them since."""
-    from tests.savers import arguments
-
     config, checkpoint, metadata, _ = arguments(1, a=[1], b=[2])
     meddle_before_trip(blocking, 1, lambda: checkpoint["channel_values"]["a"].append(9))
     blocking.put(config, checkpoint, metadata, {})
     assert values(blocking.get_tuple(cfg())) == {"a": [1], "b": [2]}
+
+
+@pytest.mark.parametrize("remove", ["delete", "prune", "nothing known"])
+def test_values_of_a_known_parent_that_is_gone_are_as_they_were_at_the_call(
+    blocking: RedisSaver, server: Server, remove: str
+) -> None:
+    """Long and short, lists and text: whoever has removed them meanwhile, and whatever the caller does to them."""
+    state: dict[str, Any] = {"long": ["x" * 300], "short": [1], "text": "t", "messages": [HumanMessage("said", id="1")]}
+    versions = {channel: next_version(None) for channel in [*state, "n"]}
+    put(blocking, 1, n=1, vers=versions, **state)
+    if remove == "nothing known":
+        blocking._cache.begin_in_child()
+    with RedisSaver(redis_client=server.raw()) as other:
+        if remove == "prune":
+            put(other, 9, n=9)
+            other.prune(["t"])
+        else:
+            other.delete_thread("t")
+
+    def meddle() -> None:
+        state["long"].append(9)
+        state["short"].append(9)
+        state["messages"][0].content = "changed"
+
+    config, checkpoint, metadata, _ = arguments(2, parent=1, n=2, vers=versions | {"n": next_version(versions["n"])})
+    checkpoint["channel_values"].update(state)
+    meddle_before_trip(blocking, 1, meddle)
+    blocking.put(config, checkpoint, metadata, {"n": checkpoint["channel_versions"]["n"]})
+    for saver in (blocking, RedisSaver(redis_client=server.raw())):
+        found = values(saver.get_tuple(cfg("t", "", IDS[2])))
+        assert found.pop("messages")[0].content == "said"
+        assert found == {"long": ["x" * 300], "short": [1], "text": "t", "n": 2}
+
+
+def test_a_put_brings_back_what_was_lost_of_its_parent(saver: Facade, raw: redis.Redis) -> None:
+    """All values of the thread are lost; another put has made their key anew since."""
+    put(saver, 1, a=[1], b=[2], vers={"a": 1, "b": 1})
+    raw.delete("ckpt:{t}:blobs")
+    put(saver, 1, ns="sub", x=1)
+    put(saver, 2, parent=1, a=[1], b=[2], c=3, vers={"a": 1, "b": 1, "c": 2}, new={"c": 2})
+    assert values(saver.get_tuple(cfg())) == {"a": [1], "b": [2], "c": 3}
 
 
 SECRETS = ["redis://:hunter2/x@localhost:6379/0", "redis://:hunter2#x@localhost:6379", "redis://:hunter2?x@localhost:1"]

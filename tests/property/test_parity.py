@@ -220,6 +220,7 @@ def _told(found: CheckpointTuple | None) -> Any:
 def _play(saver: Facade, raw: redis.Redis, script: tuple[VersionKind, list[Action]]) -> None:
     kind, actions = script
     raw.flushall()
+    saver.raw_saver._cache.begin_in_child()  # versions come again, which no saver's own do
     pair = Pair(saver, kind)
     for action in actions:
         pair.do(action)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from datetime import timedelta
 from math import inf
@@ -12,7 +13,7 @@ import pytest
 from langgraph.types import Send
 
 from redis_ckpt import _copies
-from redis_ckpt._copies import DEEPEST, Copies
+from redis_ckpt._copies import MOST_NESTED, Copies
 from redis_ckpt.serde import FastSerializer, new_copies
 from tests.property.serialisers import alike
 from tests.unit.test_serde import CHAT, UNSETTLED
@@ -34,7 +35,7 @@ COPIED = [
     *CHAT[:9],
     lc.HumanMessage([{"type": "text", "text": "é"}, {"type": "image", "source": {"data": [1, 2.5, None, True]}}]),
     lc.AIMessage("x", additional_kwargs={"a": {"b": [1, {"c": []}]}}, response_metadata={"model_name": "m", "n": 1}),
-    lc.HumanMessage("x", additional_kwargs={"deep": deep((DEEPEST - 2) // 2)}),
+    lc.HumanMessage("x", additional_kwargs={"deep": deep(12)}),
 ]
 
 
@@ -88,7 +89,7 @@ def test_what_has_to_be_constructed_comes_as_without_copies(message: Any) -> Non
         assert alike(serde.loads_with(copies)(dumped), serde.loads_typed(dumped))
 
 
-@pytest.mark.parametrize("artifact", [{3}, timedelta(1), Send("n", 1), deep(DEEPEST)], ids=repr)
+@pytest.mark.parametrize("artifact", [{3}, timedelta(1), Send("n", 1), [[]] * MOST_NESTED], ids=repr)
 def test_a_message_that_holds_more_than_plain_data_is_restored_each_time(artifact: Any) -> None:
     serde, copies = FastSerializer(allowed_msgpack_modules=True), copies_of()
     dumped = serde.dumps_typed(lc.ToolMessage("r", tool_call_id="c", artifact=artifact))
@@ -160,7 +161,6 @@ def test_other_kinds_are_read_as_ever() -> None:
 
 
 def test_the_size_of_a_template_is_not_understated() -> None:
-    import tracemalloc
 
     serde, copies = FastSerializer(), copies_of()
     load = serde.loads_with(copies)
@@ -176,3 +176,41 @@ def test_the_size_of_a_template_is_not_understated() -> None:
     assert taken <= copies.size_bytes
     assert len(copies._young) == 500
     assert _copies.TEMPLATE_BYTES > 0
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"logprobs": [{"token": f"t{n}", "logprob": -0.5, "top": []} for n in range(8)]},
+        {"ids": list(range(90))},
+        {"rows": [["a", "b"]] * 20},
+    ],
+    ids=["dicts", "numbers", "lists"],
+)
+def test_the_size_of_what_is_nested_is_not_understated(metadata: Any) -> None:
+    serde, copies = FastSerializer(), copies_of()
+    load = serde.loads_with(copies)
+    said = [lc.AIMessage("x", id=f"run-{n}", response_metadata={"n": n, **metadata}) for n in range(300)]
+    dumped = [serde.dumps_typed([message]) for message in said]
+    load(dumped.pop())
+    tracemalloc.start()
+    try:
+        for each in dumped:
+            load(each)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(copies._young) == 300
+    assert taken <= copies.size_bytes
+
+
+MUCH: list[Any] = [[[]] * 10_000, {str(n): n for n in range(10_000)}]
+
+
+@pytest.mark.parametrize("much", MUCH, ids=["lists", "dict"])
+def test_what_is_long_to_copy_is_restored_each_time(much: Any) -> None:
+    serde, copies = FastSerializer(), copies_of()
+    dumped = serde.dumps_typed([lc.ToolMessage("r", tool_call_id="c", artifact=much)])
+    for _ in range(2):
+        assert alike(serde.loads_with(copies)(dumped), serde.loads_typed(dumped))
+    assert copies.size_bytes == 0

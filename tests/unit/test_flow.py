@@ -163,7 +163,7 @@ def test_a_walk_ends_where_an_ancestor_comes_again_on_another_page() -> None:
     send = Scripted(
         [[b"t", b"b", 1, b"a", 0, 0, 0]], [[b"t", b"a", 1, b"b", 0, 0, 0]], [[b"t", b"b", 1, b"a", 0, 0, 0]]
     )
-    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent(), Recent())
+    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
     flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     assert run(Primed(flow), send) == {"x": {"writes": []}}
     assert len(send.trips) == 3
@@ -177,7 +177,7 @@ def test_a_walk_refuses_a_record_of_a_newer_format() -> None:
     from redis_ckpt._ops import Recent, Store
 
     config = {"configurable": {"thread_id": "t"}}
-    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent(), Recent())
+    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
     flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     with pytest.raises(StorageVersionError, match=r"'9'.*'1'"):
         run(Primed(flow), Scripted([[b"9..."]]))

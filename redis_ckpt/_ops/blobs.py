@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from redis_ckpt import _codec, _delta
@@ -40,12 +40,16 @@ class Draft:
             self._before = self._cache.get(self._target.thread_id, self._target.checkpoint_ns)
         return self._before.get(channel)
 
-    def record_of(self, ref: bytes, channel: str) -> Callable[[], bytes] | None:
+    def knows(self, ref: bytes, channel: str) -> bool:
+        """Whether the bytes of a value that is not new are known."""
+        known = self._known_before(channel)
+        return known is not None and ref.partition(US)[2] in known.versions
+
+    def record_of(self, ref: bytes, channel: str) -> bytes | None:
         """The record, as a whole, of a value that is not new; None if its bytes are not known."""
         known, version = self._known_before(channel), ref.partition(US)[2]
-        if known is None or version not in known.versions:
-            return None
-        return lambda: whole_record(known, version)
+        found = None if known is None else known.at(version)
+        return None if found is None else _codec.Value(channel, version, found.kind, found.data).record
 
     def send_whole(self, ref: bytes) -> bool:
         """Take back the delta of a value, whose base is not there; False if it is none of the new values."""
@@ -77,13 +81,6 @@ class LostValuesError(Exception):
     def __init__(self, missing: str, channels: Sequence[str]) -> None:
         super().__init__(missing, channels)
         self.missing, self.channels = missing, channels
-
-
-def whole_record(known: Known, version: bytes) -> bytes:
-    """The record of a version of which the whole value is known."""
-    found = known.at(version)
-    assert found is not None
-    return _codec.Value("", version, found.kind, found.data).record
 
 
 def known_refs(known: Mapping[str, Known]) -> list[bytes]:

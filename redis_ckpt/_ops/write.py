@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
@@ -73,7 +73,7 @@ def put(
     keys = thread_keys(store.prefix, thread_id)
     field = checkpoint_field(ns, target.checkpoint_id)
     draft = Draft(store.cache, target, encoded.values)
-    others = _others(store, draft, checkpoint["channel_values"], encoded.others)
+    others = _Others(store, draft, checkpoint["channel_values"], encoded.others)
     records = draft.records
 
     def call() -> Call:
@@ -91,8 +91,7 @@ def put(
     while isinstance(missing := replies[-1], list):
         for ref in missing:  # rare: values of another saver, or of a thread that was deleted meanwhile
             if not draft.send_whole(ref):
-                record = others[ref]
-                records[ref] = record if isinstance(record, bytes) else record()
+                records[ref] = others.record(ref)
         replies = yield [call()]
     if replies[-1] == ORDER_LOST:
         raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
@@ -106,24 +105,33 @@ def put(
     return Stored(target, replies[-1])
 
 
-def _others(
-    store: Store, draft: Draft, values: Mapping[str, Any], channels: Mapping[bytes, str]
-) -> dict[bytes, bytes | Callable[[], bytes]]:
-    """By ref the records of the values that are not new, or how to get them: the server hardly ever lacks one.
+class _Others:
+    """The values of a put that are not new, as they are at the call: the server hardly ever lacks one, but while it is
+    asked the caller may change them.
 
-    The caller may change his objects while it is asked: what can be changed, and is not known as bytes, is serialised
-    now.
+    What cannot be changed, or is known as bytes, need not be taken; the rest is serialised in one go.
     """
-    others: dict[bytes, bytes | Callable[[], bytes]] = {}
-    for ref, channel in channels.items():
-        value = values[channel]
-        record = partial(_record_of, store, channel, ref, value)
-        others[ref] = record if type(value) in IMMUTABLE else draft.record_of(ref, channel) or record()
-    return others
 
+    def __init__(self, store: Store, draft: Draft, values: Mapping[str, Any], channels: Mapping[bytes, str]) -> None:
+        self._serde, self._channels = store.serde, channels
+        self._values = {ref: values[channel] for ref, channel in channels.items()}
+        self._taken: tuple[str, bytes] | None = None
+        self._refs = [ref for ref, value in self._values.items() if type(value) not in IMMUTABLE]
+        self._refs = [ref for ref in self._refs if not draft.knows(ref, channels[ref])]
+        self._draft = draft
+        if self._refs:
+            with suppress(Exception):  # if one is wanted, the same is said once more, and of which channel
+                kind, data = self._serde.dumps_typed([self._values[ref] for ref in self._refs])
+                self._taken = kind, bytes(data)
 
-def _record_of(store: Store, channel: str, ref: bytes, value: Any) -> bytes:
-    return _codec.encode_value(store.serde, channel, ref, value).record
+    def record(self, ref: bytes) -> bytes:
+        """The record of a value as a whole."""
+        if self._taken is not None:
+            self._values.update(zip(self._refs, self._serde.loads_typed(self._taken), strict=True))
+            self._taken = None
+        channel = self._channels[ref]
+        known = self._draft.record_of(ref, channel)
+        return known or _codec.encode_value(self._serde, channel, ref, self._values[ref]).record
 
 
 def put_writes(

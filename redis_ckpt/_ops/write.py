@@ -109,29 +109,39 @@ class _Others:
     """The values of a put that are not new, as they are at the call: the server hardly ever lacks one, but while it is
     asked the caller may change them.
 
-    What cannot be changed, or is known as bytes, need not be taken; the rest is serialised in one go.
+    What cannot be changed, or is known as bytes, need not be taken. Of the rest lists and dicts are serialised in one
+    go; others each, since their (type, bytes) need not be the same inside of a list.
     """
 
     def __init__(self, store: Store, draft: Draft, values: Mapping[str, Any], channels: Mapping[bytes, str]) -> None:
-        self._serde, self._channels = store.serde, channels
+        self._serde, self._draft, self._channels = store.serde, draft, channels
         self._values = {ref: values[channel] for ref, channel in channels.items()}
-        self._taken: tuple[str, bytes] | None = None
-        self._refs = [ref for ref, value in self._values.items() if type(value) not in IMMUTABLE]
-        self._refs = [ref for ref in self._refs if not draft.knows(ref, channels[ref])]
-        self._draft = draft
-        if self._refs:
-            with suppress(Exception):  # if one is wanted, the same is said once more, and of which channel
-                kind, data = self._serde.dumps_typed([self._values[ref] for ref in self._refs])
-                self._taken = kind, bytes(data)
+        self._records: dict[bytes, bytes] = {}
+        self._together: list[bytes] = []
+        for ref, value in self._values.items():
+            kind = type(value)
+            if kind in IMMUTABLE or draft.knows(ref, channels[ref]):
+                continue
+            if kind is list or kind is dict:
+                self._together.append(ref)
+            else:
+                with suppress(TypeError):  # if it is wanted, the same is said once more
+                    self._records[ref] = self._encoded(ref)
+        self._dumped: tuple[str, bytes] | None = None
+        if self._together:
+            with suppress(Exception):
+                name, data = self._serde.dumps_typed([self._values[ref] for ref in self._together])
+                self._dumped = name, bytes(data)
 
     def record(self, ref: bytes) -> bytes:
         """The record of a value as a whole."""
-        if self._taken is not None:
-            self._values.update(zip(self._refs, self._serde.loads_typed(self._taken), strict=True))
-            self._taken = None
-        channel = self._channels[ref]
-        known = self._draft.record_of(ref, channel)
-        return known or _codec.encode_value(self._serde, channel, ref, self._values[ref]).record
+        if self._dumped is not None:
+            self._values.update(zip(self._together, self._serde.loads_typed(self._dumped), strict=True))
+            self._dumped = None
+        return self._records.get(ref) or self._draft.record_of(ref, self._channels[ref]) or self._encoded(ref)
+
+    def _encoded(self, ref: bytes) -> bytes:
+        return _codec.encode_value(self._serde, self._channels[ref], ref, self._values[ref]).record
 
 
 def put_writes(

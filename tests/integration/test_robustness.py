@@ -187,6 +187,7 @@ def test_values_of_a_known_parent_that_is_gone_are_as_they_were_at_the_call(
 ) -> None:
     """Long and short, lists and text: whoever has removed them meanwhile, and whatever the caller does to them."""
     state: dict[str, Any] = {"long": ["x" * 300], "short": [1], "text": "t", "messages": [HumanMessage("said", id="1")]}
+    state |= {"array": bytearray(b"abc"), "pair": ([1], 2), "set": {1}}
     versions = {channel: next_version(None) for channel in [*state, "n"]}
     put(blocking, 1, n=1, vers=versions, **state)
     if remove == "nothing known":
@@ -201,6 +202,9 @@ def test_values_of_a_known_parent_that_is_gone_are_as_they_were_at_the_call(
     def meddle() -> None:
         state["long"].append(9)
         state["short"].append(9)
+        state["array"].append(9)
+        state["pair"][0].append(9)
+        state["set"].add(9)
         state["messages"][0].content = "changed"
 
     config, checkpoint, metadata, _ = arguments(2, parent=1, n=2, vers=versions | {"n": next_version(versions["n"])})
@@ -210,7 +214,16 @@ def test_values_of_a_known_parent_that_is_gone_are_as_they_were_at_the_call(
     for saver in (blocking, RedisSaver(redis_client=server.raw())):
         found = values(saver.get_tuple(cfg("t", "", IDS[2])))
         assert found.pop("messages")[0].content == "said"
-        assert found == {"long": ["x" * 300], "short": [1], "text": "t", "n": 2}
+        assert found == {
+            "long": ["x" * 300],
+            "short": [1],
+            "text": "t",
+            "n": 2,
+            "array": bytearray(b"abc"),
+            "pair": [[1], 2],
+            "set": {1},
+        }
+        assert type(found["array"]) is bytearray
 
 
 def test_a_put_brings_back_what_was_lost_of_its_parent(saver: Facade, raw: redis.Redis) -> None:

@@ -91,7 +91,8 @@ for i, delta_record in ipairs(sliced('HMGET', blobs, deltas_sent)) do
   local base = delta_record and base_of(deltas_sent[i], delta_record)
   if base then unnamed[#unnamed + 1] = string.sub(base, #GS + #ns + 1) end
 end
-for ref in pairs(old and refs_of(old) or {}) do note_unnamed(ref) end
+local _, _, _, _, old_refs = header(old or '')
+for ref in string.gmatch(old_refs or '', '[^\30]+') do note_unnamed(ref) end
 
 -- A version without a value is stored only where it takes the place of one: hand-made versions repeat.
 for i = first_emptied, first_quiet - 1 do

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from redis_ckpt._messages import Message
+from redis_ckpt._shapes import IMMUTABLE
 
 TEMPLATE_BYTES = 1000  # a template beside the bytes that it is found by and its texts; 600 to 700 on Python 3.11
 NESTED_BYTES = 100  # a list, a dict or an item of one of these, and an entry of a dict once more
 MOST_NESTED = 100  # of these in a message: with more it is restored each time, which then takes no longer
-
-_IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class Template(NamedTuple):
@@ -45,7 +44,7 @@ def template_of(message: Message, state: dict[str, Any]) -> Template | None:
     nested = 0
     for name, field in state.items():
         kind = type(field)
-        if kind in _IMMUTABLE:
+        if kind in IMMUTABLE:
             continue
         if not field and (kind is dict or kind is list):
             flat.append(name)
@@ -66,7 +65,7 @@ def _count(value: Any, most: int) -> int:
     looked at.
     """
     kind = type(value)
-    if kind in _IMMUTABLE:
+    if kind in IMMUTABLE:
         return 1
     if kind is dict:
         count, value = 1 + len(value), value.values()
@@ -84,9 +83,9 @@ def _count(value: Any, most: int) -> int:
 def _copied(value: Any) -> Any:
     kind = type(value)
     if kind is dict:
-        return {key: item if type(item) in _IMMUTABLE else _copied(item) for key, item in value.items()}
+        return {key: item if type(item) in IMMUTABLE else _copied(item) for key, item in value.items()}
     if kind is list:
-        return [item if type(item) in _IMMUTABLE else _copied(item) for item in value]
+        return [item if type(item) in IMMUTABLE else _copied(item) for item in value]
     return value
 
 

@@ -12,6 +12,7 @@ Rule 2: a forked child makes a client anew, and this with it: what the parent ha
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -73,15 +74,12 @@ class Direct:
                 self._pool.release(connection)
 
     def _take(self) -> Any:
-        while self._idle:
-            try:
+        if self._idle:
+            with suppress(IndexError):  # another thread was quicker
                 connection, since = self._idle.pop()
-            except IndexError:  # another thread was quicker
-                break
-            if monotonic() - since < LOOK_AFTER_SECONDS:
-                return connection
-            self._pool.release(connection)
-            break
+                if monotonic() - since < LOOK_AFTER_SECONDS:
+                    return connection
+                self._pool.release(connection)
         return self._pool.get_connection()  # which looks at it
 
     def _hand_back(self, connection: Any) -> None:

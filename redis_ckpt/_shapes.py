@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from typing_extensions import NotRequired, Required, get_type_hints, is_typeddict
 
+IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})  # what may be shared: nobody can change it
 MAX_OPTIONAL = 6  # fields of a `TypedDict` that may be missing; the orders of its keys double with each
 
 _numbers = itertools.count()

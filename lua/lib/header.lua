@@ -3,13 +3,3 @@
 local function header(record)
   return string.match(record, '^1([^\29]*)\29([^\29]*)\29([^\29]*)\29([^\29]*)\29([^\29]*)\29()')
 end
-
--- The refs of a record, as a set.
-local function refs_of(record)
-  local _, _, _, _, refs = header(record)
-  local found = {}
-  for ref in string.gmatch(refs or '', '[^\30]+') do
-    found[ref] = true
-  end
-  return found
-end

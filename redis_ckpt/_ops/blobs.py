@@ -9,10 +9,10 @@ from redis_ckpt import _codec, _delta
 from redis_ckpt._config import Target
 from redis_ckpt._keys import US, channel_of, quote
 from redis_ckpt._known import LEAST_BYTES, Cache, Known, Link, delta_for, rebuilt, whole
+from redis_ckpt._shapes import IMMUTABLE
 from redis_ckpt._versions import is_unique
 
 _PLAIN = _codec.WHOLE + b"msgpack" + US  # how nearly all records begin
-IMMUTABLE = frozenset({str, int, float, bool, bytes, type(None)})
 SKIPPED = b""  # what scripts answer in place of a blob that the caller has said to know
 
 

@@ -20,7 +20,8 @@ from redis_ckpt._config import Target, target_of
 from redis_ckpt._flow import Call, Flow
 from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys
 from redis_ckpt._ops import Recent, Store
-from redis_ckpt._ops.blobs import IMMUTABLE, Draft
+from redis_ckpt._ops.blobs import Draft
+from redis_ckpt._shapes import IMMUTABLE
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 ORDER_LOST, PARENT_REMOVED = 0, -1  # what `put` answers in place of a count

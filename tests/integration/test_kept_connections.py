@@ -36,6 +36,13 @@ def kept(saver: RedisSaver) -> list[Any]:
     return [connection for connection, _ in saver._wire._direct._idle]
 
 
+def run_all(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_one_thread_uses_one_connection(proxy: Proxy, blocking: RedisSaver) -> None:
     with proxy.measure() as counted:
         for _ in range(20):
@@ -50,11 +57,7 @@ def test_threads_never_share_a_connection(blocking: RedisSaver) -> None:
         found.extend(values(blocking.get_tuple(cfg(t)))["a"] == expected for _ in range(200))
 
     found: list[bool] = []
-    threads = [threading.Thread(target=use, args=pair) for pair in [("t", 1), ("other", 2)] * 4]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_all([threading.Thread(target=use, args=pair) for pair in [("t", 1), ("other", 2)] * 4])
     assert found == [True] * 1600
     assert 1 <= len(kept(blocking)) <= 8
 
@@ -186,11 +189,7 @@ def test_threads_of_a_child_that_call_at_once_have_connections_of_their_own(prox
             start.wait()
             right.extend(values(blocking.get_tuple(cfg(t))) == {"a": expected} for _ in range(3))
 
-        threads = [threading.Thread(target=call, args=pair) for pair in [("t", 1), ("other", 2)] * 2]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_all([threading.Thread(target=call, args=pair) for pair in [("t", 1), ("other", 2)] * 2])
         return right == [True] * 12
 
     for _ in range(20):

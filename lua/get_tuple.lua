@@ -10,10 +10,11 @@
 -- ARGV[3]  id         the checkpoint, quoted; nothing = the latest, which is the greatest id
 -- ARGV[4..]           refs (channel US version) of values that the caller has
 --
--- Returns  false if there is none; else field, record, intact, b, then b blobs in the order of the record's refs
---          (false where one is gone, nothing where the caller has it), d and d times ref, blob of what deltas are built
---          on, down to what the caller has, then name, record of each write (false where one is gone).
---          record is false if it is gone; intact is 0 if writes of the thread were lost
+-- Returns  false if there is none; else field, record, intact, newest, b, then b blobs in the order of the record's
+--          refs (false where one is gone, nothing where the caller has it), d and d times ref, blob of what deltas are
+--          built on, down to what the caller has, then name, record of each write (false where one is gone).
+--          record is false if it is gone; intact is 0 if writes of the thread were lost; newest is the field of the
+--          newest checkpoint of the namespace, nothing if that was asked for
 -- Cost     O(c + w + log n) in the channels and writes of the checkpoint and the n checkpoints of the thread; for a
 --          channel that is a delta some dozens of records more, however often it was appended to
 -- Caller   redis_ckpt/_scripts.py: get_tuple
@@ -61,7 +62,7 @@ local found = read_blobs(wanted, met, base_names, base_records)
 for i = 1, #wanted do
   values[places[i]] = found[i]
 end
-local reply = {field, record, writes_intact(), #names}
+local reply = {field, record, writes_intact(), id ~= '' and latest(ns) or '', #names}
 for i = 1, #names do
   reply[#reply + 1] = values[i]
 end

@@ -16,12 +16,13 @@
 -- ARGV[8]  emptied    how many channels have a new version but no value
 -- ARGV[9]  quiet      how many channels have neither: a value stored at their version belongs to the checkpoint
 -- ARGV[10]  counts    1 = the caller wants to know how many checkpoints the namespace has then; 0 = it does not
--- ARGV[11..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
+-- ARGV[11]  guard     = and the field that must be the newest of the namespace (= alone: there is none); nothing = any
+-- ARGV[12..]          the refs of the emptied, of the quiet, then ref, blob record, ref, blob record ...
 --
 -- Returns  that number, or 1, when stored; or the refs that were not sent and are not stored, and those of deltas
 --          whose base is not stored as it was: then nothing was written, and the caller sends once more with them,
---          whole; or, when nothing was written either, 0: the order of the thread is lost, or -1: its parent was
---          removed, and delta channels would be rebuilt from that one
+--          whole; or, when nothing was written either, 0: the order of the thread is lost, -1: its parent was
+--          removed, and delta channels would be rebuilt from that one, or the field of the newest, which is another
 -- Cost     O(c + log n) in the c channels of the checkpoint and the n checkpoints of the thread
 -- Caller   redis_ckpt/_scripts.py: put
 --- @include lib/keys
@@ -31,9 +32,9 @@
 --- @include lib/header
 --- @include lib/blobs
 --- @include lib/orphans
-local idle, field, member, head, refs, body, epoch, emptied, quiet, counts =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
-local first_emptied, first_quiet, first_pair = 11, 11 + emptied, 11 + emptied + quiet
+local idle, field, member, head, refs, body, epoch, emptied, quiet, counts, guard =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8] + 0, ARGV[9] + 0, ARGV[10], ARGV[11]
+local first_emptied, first_quiet, first_pair = 12, 12 + emptied, 12 + emptied + quiet
 local ns = string.sub(field, 1, string.find(field, US, 1, true))
 local parent, deltas = string.match(head, '^1([^\29]*)\29[^\29]*\29[^\29]*\29([^\29]*)\29')
 local known = redis.call('HMGET', checkpoints, field, 'epoch', 'idle')
@@ -42,6 +43,10 @@ local has_parent = parent ~= '' and ns .. parent ~= field
 local is_listed = has_parent and redis.call('ZSCORE', order, ns .. parent)
 -- A first member would hide that the others are gone.
 if not is_listed and order_lost() then return 0 end
+-- What stands already was let in: a repeated put is no conflict.
+if guard ~= '' and not old and '=' .. (latest(ns) or '') ~= guard then
+  return latest(ns) or ''
+end
 
 -- Fields and records to store, and the names under which the same values must not stand as well.
 local sent, fields, stale, missing = {}, {}, {}, {}

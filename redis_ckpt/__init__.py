@@ -1,12 +1,21 @@
 """The LangGraph checkpointer for plain Redis and Valkey."""
 
+from redis_ckpt._ack import Ack
 from redis_ckpt._coalesce import Pipelining
 from redis_ckpt._expiry import TTL
 from redis_ckpt._ops.stats import Held, NamespaceStats, ThreadStats, TotalStats
 from redis_ckpt._ops.sweep import SweepReport
 from redis_ckpt._ops.threads import ThreadInfo
 from redis_ckpt.aio import AsyncRedisSaver
-from redis_ckpt.errors import CheckpointerError, ClosedError, DamagedCheckpointError, StorageVersionError
+from redis_ckpt.errors import (
+    CheckpointerError,
+    ClosedError,
+    ConflictError,
+    DamagedCheckpointError,
+    NotAcknowledgedError,
+    StorageVersionError,
+    ValueTooLargeError,
+)
 from redis_ckpt.saver import RedisSaver
 from redis_ckpt.serde import FastSerializer
 
@@ -14,13 +23,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "TTL",
+    "Ack",
     "AsyncRedisSaver",
     "CheckpointerError",
     "ClosedError",
+    "ConflictError",
     "DamagedCheckpointError",
     "FastSerializer",
     "Held",
     "NamespaceStats",
+    "NotAcknowledgedError",
     "Pipelining",
     "RedisSaver",
     "StorageVersionError",
@@ -28,5 +40,6 @@ __all__ = [
     "ThreadInfo",
     "ThreadStats",
     "TotalStats",
+    "ValueTooLargeError",
     "__version__",
 ]

@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis_ckpt._carriers import ClientCarrier, PoolCarrier
 from redis_ckpt._client import Wire, next_scan, retrying, scan_page
 from redis_ckpt._cluster import ClusterSender
-from redis_ckpt._coalesce import Coalescer, Pipelining
+from redis_ckpt._coalesce import Carrier, Coalescer, Lanes, Pipelining
 from redis_ckpt._flow import Command, Reply, Scan, Trip, words
 from redis_ckpt._process import at_fork
 from redis_ckpt._source import UNLIMITED, Source, check_options, clearer, is_async
@@ -95,9 +95,14 @@ class AsyncWire(Wire):
         if self._cluster:
             return ClusterSender(client, limits, self._errors, self._owner)
         if PoolCarrier.can_drive(client):
-            connections = min(limits.connections, client.connection_pool.max_connections)
-            return Coalescer(PoolCarrier(client, self._owner, self._own), limits, connections, self._owner)
-        return Coalescer(ClientCarrier(client, self._errors), limits, limits.connections, self._owner)
+            carrier: Carrier = PoolCarrier(client, self._owner, self._own)
+            most: int = client.connection_pool.max_connections
+        else:
+            carrier, most = ClientCarrier(client, self._errors), UNLIMITED
+        connections = min(limits.connections, most)
+        if most < 2 * connections:
+            return Coalescer(carrier, limits, connections, self._owner)
+        return Lanes(lambda: Coalescer(carrier, limits, connections, self._owner))
 
     async def _closed_with_loop(self, client: Any, sender: Sender) -> AsyncGenerator[None, None]:
         """Closes the client when its loop ends: `asyncio.run` closes the async generators that were begun on it."""

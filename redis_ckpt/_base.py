@@ -24,15 +24,18 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from typing_extensions import Self
 
 from redis_ckpt import _scripts, _versions
+from redis_ckpt._ack import Ack
 from redis_ckpt._coalesce import Pipelining
 from redis_ckpt._config import Target
 from redis_ckpt._expiry import TTL, Expiry, count_of
 from redis_ckpt._flow import Flow, Plain
+from redis_ckpt._guards import Guards
 from redis_ckpt._keys import check_prefix
 from redis_ckpt._known import CACHE_BYTES, Cache, checked_bytes
-from redis_ckpt._ops import Recent, Store, copying, history, listing, read, remove, write
+from redis_ckpt._ops import Store, copying, history, listing, read, remove, write
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.retain import Retention, put_and_retain
+from redis_ckpt._recent import Recent
 from redis_ckpt._source import Source
 from redis_ckpt._upkeep import Upkeep
 from redis_ckpt.serde import FastSerializer, checked_serde, new_copies
@@ -52,6 +55,9 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         ttl: TTL | Mapping[str, Any] | float | timedelta | None = None,
         refresh_on_read: bool = False,
         keep_last: int | None = None,
+        ack: Ack | None = None,
+        on_conflict: str = "ignore",
+        max_value_bytes: int | None = None,
         cache_bytes: int = CACHE_BYTES,
         pipelining: Pipelining | None = None,
     ) -> None:
@@ -62,6 +68,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         self._expiry = Expiry.of(ttl, refresh_on_read)
         most = count_of(keep_last, "keep_last")
         self._retention = None if most is None else Retention(most)
+        self._guards = Guards.of(ack, on_conflict, max_value_bytes)
         self._runs = write.RecentRuns()
         self._handed_out: Recent[Target, bool] = Recent()
         for_copies = checked_bytes(cache_bytes) // 4
@@ -81,7 +88,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
     @property
     def _store(self) -> Store:
         # with the serialiser of this clone: `with_allowlist` changes it
-        return Store(self._prefix, self.serde, self._expiry, self._cache, self._handed_out, self._copies)
+        return Store(self._prefix, self.serde, self._expiry, self._cache, self._guards, self._handed_out, self._copies)
 
     # The flows: what each operation is, for both colours.
 

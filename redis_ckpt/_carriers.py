@@ -28,8 +28,8 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from redis_ckpt._coalesce import Entry, cut_off, is_load, on_the_wire
-from redis_ckpt._flow import Call, Command, Reply, words
+from redis_ckpt._coalesce import Entry, cut_off, is_load, is_shared, on_the_wire
+from redis_ckpt._flow import Call, Command, Reply, Wait, words
 from redis_ckpt._source import (
     CONNECTION_METHODS,
     LOOK_AFTER_SECONDS,
@@ -105,22 +105,36 @@ async def exchange(
     try:
         await _write(connection, [packed for _, packed in on_the_wire(entries)], check_health)
         replies = Replies(connection)
-        loads: dict[bytes, Reply] = {}
+        shared: dict[bytes, Reply] = {}
+        waiting: list[tuple[Entry, list[Reply]]] = []
         for entry in entries:
-            own: list[Reply] = []
-            for command, packed in zip(entry.trip, entry.packed, strict=True):
-                if type(command) is Call:
-                    own.append(await replies.next())
-                elif packed in loads:
-                    own.append(loads[packed])
-                else:
-                    own.append(_shaped(command, await replies.next(), callbacks))
-                    if is_load(command):
-                        loads[packed] = own[-1]
-            deliver(entry, own)
+            own = await _own_replies(replies, entry, shared, callbacks)
+            if len(own) == len(entry.trip):
+                deliver(entry, own)
+            else:
+                waiting.append((entry, own))
+        for entry, own in waiting:
+            if (packed := entry.packed[-1]) not in shared:
+                shared[packed] = await replies.next()
+            deliver(entry, [*own, shared[packed]])
     except BaseException:
         await connection.disconnect(nowait=True)
         raise
+
+
+async def _own_replies(replies: Replies, entry: Entry, shared: dict[bytes, Reply], callbacks: Callbacks) -> list[Reply]:
+    """The replies to an entry, without that to a wait, which comes behind all others."""
+    own: list[Reply] = []
+    for command, packed in zip(entry.trip, entry.packed, strict=True):
+        if type(command) is Call:
+            own.append(await replies.next())
+        elif packed in shared:
+            own.append(shared[packed])
+        elif type(command) is not Wait:
+            own.append(_shaped(command, await replies.next(), callbacks))
+            if is_load(command):
+                shared[packed] = own[-1]
+    return own
 
 
 async def _write(connection: Any, packed: list[bytes], check_health: bool) -> None:
@@ -246,22 +260,24 @@ class ClientCarrier:
 
     async def carry(self, batch: Sequence[Entry]) -> None:
         """One round trip, repeated by the client's policy."""
-        commands = [command for command, _ in on_the_wire(batch)]
-        if len(commands) == 1:
-            replies = [await one(self._client, commands[0], self._errors)]
+        sent = list(on_the_wire(batch))
+        if len(sent) == 1:
+            replies = [await one(self._client, sent[0][0], self._errors)]
         else:
             pipe = self._client.pipeline(transaction=False)
-            for command in commands:
+            for command, _ in sent:
                 pipe.execute_command(*words(command))
             replies = await pipe.execute(raise_on_error=False)
-        supply, loads = iter(replies), dict[bytes, Reply]()
+        answered = list(zip(sent, replies, strict=True))
+        shared = {packed: reply for (command, packed), reply in answered if is_shared(command)}
+        others = iter([reply for (command, _), reply in answered if not is_shared(command)])
         for entry in batch:
-            own: list[Reply] = []
-            for command, packed in zip(entry.trip, entry.packed, strict=True):
-                own.append(loads[packed] if packed in loads else next(supply))
-                if is_load(command):
-                    loads[packed] = own[-1]
-            entry.answer(own)
+            entry.answer(
+                [
+                    shared[packed] if is_shared(command) else next(others)
+                    for command, packed in zip(entry.trip, entry.packed, strict=True)
+                ]
+            )
 
     def close(self) -> None:
         """Nothing: the client is closed by whoever made it, and its calls fail then."""

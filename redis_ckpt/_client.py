@@ -16,8 +16,9 @@ import redis
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import BusyLoadingError, ReadOnlyError
 
+from redis_ckpt._acked import ask_cluster
 from redis_ckpt._direct import Direct
-from redis_ckpt._flow import Call, Command, Reply, Scan, Trip, words
+from redis_ckpt._flow import Command, Reply, Scan, Trip, Wait, words
 from redis_ckpt._process import at_fork
 from redis_ckpt._source import (
     UNLIMITED,
@@ -143,6 +144,10 @@ class SyncWire(Wire):
                 if not self._is_begun:
                     self._begin(self._made())
         try:
+            if self._direct is not None and Direct.takes(trip):
+                return [clearer(reply) if isinstance(reply, Exception) else reply for reply in self._direct.ask(trip)]
+            if self._cluster and type(trip[-1]) is Wait:
+                return ask_cluster(self._client, trip, self._one)
             if len(trip) == 1 or self._cluster:
                 return [self._one(command) for command in trip]
             pipe = self._client.pipeline(transaction=False)
@@ -156,8 +161,6 @@ class SyncWire(Wire):
 
     def _one(self, command: Command) -> Reply:
         try:
-            if self._direct is not None and type(command) is Call:
-                return self._direct.ask(command)
             if not isinstance(command, Scan):
                 return self._client.execute_command(*words(command))
             page, options, node, nodes = scan_page(self._client, command, self._cluster)

@@ -23,12 +23,15 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from redis_ckpt._carriers import exchange, has_known_connections, one
-from redis_ckpt._coalesce import Coalescer, Entry, Pipelining, is_load
-from redis_ckpt._flow import Call, Command, Reply, Trip
+from redis_ckpt._coalesce import Coalescer, Entry, Lanes, Pipelining, is_load
+from redis_ckpt._flow import Call, Command, Plain, Reply, Trip, Wait
 from redis_ckpt._source import is_of_redis_py
 
 REDIRECTIONS = (AskError, TryAgainError, ClusterDownError)
 """Replies of a node that is not, or not now, the one to ask. MOVED is a kind of ASK in redis-py."""
+
+MOST_FOLLOWED = 5  # times that a call with a wait behind it is followed
+ASKING = Plain(("ASKING",))
 
 CLOSED = (RedisConnectionError, RedisTimeoutError, AttributeError)
 """What a connection raises that broke. A cluster client of redis-py closes all its connections when it is about to
@@ -73,7 +76,7 @@ class ClusterSender:
         self._drivable = isinstance(client, redis.asyncio.RedisCluster) and is_of_redis_py(
             type(client), "execute_command", "get_node", "get_node_from_key"
         )
-        self._lines: dict[str, Coalescer] = {}  # by the name of the node
+        self._lines: dict[str, Lanes] = {}  # by the name of the node
         self._following = asyncio.Lock()
 
     async def send(self, trip: Trip) -> list[Reply]:
@@ -81,7 +84,7 @@ class ClusterSender:
         await self._client.initialize()
         parts = self._by_node(trip)
         if parts is None:
-            return [await self._ask_client(command) for command in trip]
+            return await self._ask_client_all(trip)
         if len(parts) == 1:
             ((line, _),) = parts.values()
             return await self._send_part(line, trip)
@@ -99,12 +102,12 @@ class ClusterSender:
                 replies[i] = reply
         return replies
 
-    def _by_node(self, trip: Trip) -> dict[str, tuple[Coalescer, list[int]]] | None:
-        """The lines to the nodes, and which calls go there; SCRIPT LOAD goes wherever a call goes.
+    def _by_node(self, trip: Trip) -> dict[str, tuple[Lanes, list[int]]] | None:
+        """The lines to the nodes, and which calls go there; SCRIPT LOAD goes where a call goes, a wait with its call.
 
         None if the trip is not only of these, or a node is not known.
         """
-        parts: dict[str, tuple[Coalescer, list[int]]] = {}
+        parts: dict[str, tuple[Lanes, list[int]]] = {}
         for i, command in enumerate(trip):
             if type(command) is Call and command.keys and self._drivable:
                 try:
@@ -114,6 +117,8 @@ class ClusterSender:
                 if not self._is_known(node):
                     return None
                 parts.setdefault(node.name, (self._line(node.name), []))[1].append(i)
+            elif type(command) is Wait and parts:
+                parts[node.name][1].append(i)
             elif not is_load(command):
                 return None
         return parts or None
@@ -126,14 +131,14 @@ class ClusterSender:
             and has_known_connections(getattr(node, "connection_class", object))
         )
 
-    def _line(self, name: str) -> Coalescer:
+    def _line(self, name: str) -> Lanes:
         line = self._lines.get(name)
         if line is None:
-            line = Coalescer(NodeCarrier(self._client, name), self._limits, 1, self._owner)
-            self._lines[name] = line
+            carrier = NodeCarrier(self._client, name)
+            line = self._lines[name] = Lanes(lambda: Coalescer(carrier, self._limits, 1, self._owner))
         return line
 
-    async def _send_part(self, line: Coalescer, trip: Trip) -> list[Reply]:
+    async def _send_part(self, line: Lanes, trip: Trip) -> list[Reply]:
         try:
             replies = await line.send(trip)
         except CLOSED:
@@ -143,7 +148,29 @@ class ClusterSender:
                 for i, reply in enumerate(replies):
                     if isinstance(reply, REDIRECTIONS) or is_load(trip[i]):  # where the call goes, its script goes too
                         replies[i] = await self._ask_client(trip[i])
+            if type(trip[-1]) is Wait:
+                return await self._acknowledged(trip, replies)
         return replies
+
+    async def _acknowledged(self, trip: Trip, replies: list[Reply]) -> list[Reply]:
+        """The replies to a trip that the client has followed where it had to; but it cannot wait where its call went.
+
+        So the call goes once more to where it belongs by now, with the wait behind it on the same connection.
+        """
+        call, wait = trip[-2:]
+        for _ in range(MOST_FOLLOWED):
+            parts = self._by_node([call, wait])
+            if isinstance(replies[-2], Exception) or parts is None:
+                break
+            ((line, _),) = parts.values()
+            with contextlib.suppress(*CLOSED):
+                pair = await line.send([call, wait])
+                if type(pair[0]) is AskError:  # on its way to another node
+                    pair = (await self._line(f"{pair[0].host}:{pair[0].port}").send([ASKING, call, wait]))[1:]
+                if not isinstance(pair[0], REDIRECTIONS):
+                    return [*replies[:-2], *pair]
+            replies[-2] = await self._ask_client(call)
+        return [*replies[:-1], RuntimeError("its node could not be asked to wait")]
 
     async def _send_once_more(self, trip: Trip) -> list[Reply]:
         """On a new connection first, for it was perhaps the client that closed the old one; then by the client."""
@@ -153,6 +180,11 @@ class ClusterSender:
             ((line, _),) = parts.values()
             with contextlib.suppress(*CLOSED):
                 return await line.send(trip)
+        return await self._ask_client_all(trip)
+
+    async def _ask_client_all(self, trip: Trip) -> list[Reply]:
+        if type(trip[-1]) is Wait:
+            return await self._acknowledged(trip, [*[await self._ask_client(c) for c in trip[:-1]], None])
         return [await self._ask_client(command) for command in trip]
 
     async def _ask_client(self, command: Command) -> Reply:

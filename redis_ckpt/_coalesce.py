@@ -20,6 +20,8 @@ Rule 4: what is queued is bounded in bytes. Who finds no room waits outside, unp
         larger than the bound goes in alone. A batch is bounded too, so that large values do not hold up the rest.
 Rule 5: a SCRIPT LOAD that stands in one batch several times is sent once, and its reply is everybody's: after the
         server has forgotten its scripts, all callers of a batch come back with the same text.
+Rule 6: a wait for acknowledgements is sent once as well, at the end of the batch, for it covers all that stands before
+        it. It holds its connection up, so trips with one have a queue and connections of their own: see `Lanes`.
 """
 
 from __future__ import annotations
@@ -28,14 +30,14 @@ import asyncio
 import contextvars
 import copy
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 import hiredis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from redis_ckpt._flow import Call, Command, Plain, Reply, Trip, words
+from redis_ckpt._flow import Call, Command, Plain, Reply, Trip, Wait, words
 from redis_ckpt.errors import ClosedError
 
 
@@ -137,16 +139,27 @@ def _own(error: Exception) -> Exception:
     return twin
 
 
+def is_shared(command: Command) -> bool:
+    """Whether equal commands of a batch are sent once: its reply is everybody's (rules 5 and 6)."""
+    return type(command) is Wait or is_load(command)
+
+
 def on_the_wire(entries: Sequence[Entry]) -> Iterator[tuple[Command, bytes]]:
-    """The commands of a batch in order, each SCRIPT LOAD only where it stands first (rule 5)."""
+    """The commands of a batch in the order of their replies: what is shared only once, what waits at the end."""
     loads: set[bytes] = set()
+    waits: dict[bytes, Command] = {}
     for entry in entries:
         for command, packed in zip(entry.trip, entry.packed, strict=True):
+            if type(command) is Wait:
+                waits[packed] = command
+                continue
             if is_load(command):
                 if packed in loads:
                     continue
                 loads.add(packed)
             yield command, packed
+    for packed, command in waits.items():
+        yield command, packed
 
 
 class Carrier(Protocol):
@@ -303,6 +316,29 @@ class Coalescer:
         for turn in turns:
             turn.cancel()
         await asyncio.gather(*turns, return_exceptions=True)
+
+
+class Lanes:
+    """Two queues for one server: what waits for acknowledgements holds nothing else up. Not for several threads."""
+
+    def __init__(self, make: Callable[[], Coalescer]) -> None:
+        self._make = make
+        self._plain = make()
+        self._waiting: Coalescer | None = None
+
+    def send(self, trip: Trip) -> Coroutine[Any, Any, list[Reply]]:
+        """One round trip: see `Coalescer`."""
+        if type(trip[-1]) is not Wait:
+            return self._plain.send(trip)
+        if self._waiting is None:
+            self._waiting = self._make()
+        return self._waiting.send(trip)
+
+    async def close(self) -> None:
+        """Send nothing more: see `Coalescer`."""
+        await self._plain.close()
+        if self._waiting is not None:
+            await self._waiting.close()
 
 
 def cut_off(owner: str) -> Exception:

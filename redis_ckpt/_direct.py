@@ -1,4 +1,4 @@
-"""Calls of scripts over the connections of a blocking client of redis-py, without what it does for other commands.
+"""Trips over the connections of a blocking client of redis-py, without what it does for other commands.
 
 A pool counts, locks and looks at the socket each time it gives a connection out and takes it back: a fifth of a round
 trip. So a client that nobody else uses leaves its connections here; the pool counts them as used meanwhile, and
@@ -13,6 +13,7 @@ Rule 2: a forked child makes a client anew, and this with it: what the parent ha
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -20,12 +21,12 @@ import redis
 from redis.exceptions import ResponseError
 
 from redis_ckpt._coalesce import pack
-from redis_ckpt._flow import Call, Reply
+from redis_ckpt._flow import Call, Reply, Trip, Wait
 from redis_ckpt._source import LOOK_AFTER_SECONDS, is_drivable, may_keep, must_reconnect
 
 
 class Direct:
-    """Sends single calls. Threads may share it.
+    """Sends calls, and waits behind them. Threads may share it.
 
     Args:
         client: Whose connections are used: see `can_drive`.
@@ -45,27 +46,32 @@ class Direct:
             and getattr(client.connection_pool, "cache", None) is None
         )
 
-    def ask(self, call: Call) -> Reply:
-        """The reply.
+    @staticmethod
+    def takes(trip: Trip) -> bool:
+        """Whether a trip is of calls and waits alone, whose replies need no shaping."""
+        return all(type(command) is Call or type(command) is Wait for command in trip)
+
+    def ask(self, trip: Trip) -> list[Reply]:
+        """The replies; an error reply is an item.
 
         Raises:
-            RedisError: An error reply, or what the connection's retry policy could not mend.
+            RedisError: What the connection's retry policy could not mend.
         """
-        packed = [pack(call)]
+        packed = [b"".join([pack(command) for command in trip])]  # one piece is one write to the socket
         connection = self._take()
         is_clean = False
         try:
             try:
-                reply = _ask(connection, packed)
+                replies = _ask(connection, packed, len(trip))
             except Exception as error:
-                reply = connection.retry.call_with_retry(
-                    _Again(error, connection, packed), lambda _error: connection.disconnect()
+                replies = connection.retry.call_with_retry(
+                    _Again(error, connection, packed, len(trip)), lambda _error: connection.disconnect()
                 )
             is_clean = True
-            return reply
-        except ResponseError:
-            is_clean = True  # it was read to its end
-            raise
+            return replies
+        except ResponseError as error:  # they were all read; the policy has given up
+            is_clean = True
+            return [error] * len(trip)
         finally:
             if is_clean:
                 self._hand_back(connection)
@@ -91,20 +97,36 @@ class Direct:
         self._idle.append((connection, monotonic()))
 
 
-def _ask(connection: Any, packed: list[bytes]) -> Reply:
+def _ask(connection: Any, packed: list[bytes], count: int) -> list[Reply]:
+    """The replies.
+
+    Raises:
+        ResponseError: One is of those that the connection's policy tries again; all were read.
+    """
     connection.send_packed_command(packed)
-    return connection.read_response()
+    replies: list[Reply] = []
+    refused: ResponseError | None = None
+    for _ in range(count):
+        try:
+            replies.append(connection.read_response())
+        except ResponseError as error:
+            replies.append(error)
+            if isinstance(error, tuple(getattr(connection, "retry_on_error", None) or ())):
+                refused = error
+    if refused is not None:
+        raise refused
+    return replies
 
 
 class _Again:
     """Asks once more; at the first time it fails as it has failed already, so that a policy counts that."""
 
-    def __init__(self, error: Exception, connection: Any, packed: list[bytes]) -> None:
+    def __init__(self, error: Exception, connection: Any, packed: list[bytes], count: int) -> None:
         self._error: Exception | None = error
-        self._connection, self._packed = connection, packed
+        self._ask = partial(_ask, connection, packed, count)
 
-    def __call__(self) -> Reply:
+    def __call__(self) -> list[Reply]:
         error, self._error = self._error, None
         if error is not None:
             raise error
-        return _ask(self._connection, self._packed)
+        return self._ask()

@@ -46,7 +46,16 @@ class Plain(NamedTuple):
     words: tuple[bytes | str | int, ...]
 
 
-Command: TypeAlias = "Call | Scan | Plain"
+class Wait(NamedTuple):
+    """WAIT or WAITAOF, as the last of a trip: until others have what the calls before it have written.
+
+    It goes over their connection. An error reply to it is not thrown into the flow: what the calls did stands.
+    """
+
+    words: tuple[str | bytes, ...]
+
+
+Command: TypeAlias = "Call | Scan | Plain | Wait"
 Trip: TypeAlias = "list[Command]"
 Flow: TypeAlias = Generator[Trip, "list[Reply]", T]
 
@@ -55,7 +64,7 @@ def words(command: Command) -> tuple[Any, ...]:
     """What `execute_command` takes. The first page of a scan begins at 0; on a cluster the cursor is a node's."""
     if isinstance(command, Call):
         return ("EVALSHA", command.sha, b"%d" % len(command.keys), *command.keys, *command.args)
-    if isinstance(command, Plain):
+    if isinstance(command, (Plain, Wait)):
         return command.words
     return ("SCAN", command.cursor or 0, "MATCH", command.pattern, "COUNT", command.size)
 
@@ -77,19 +86,19 @@ def guarded(flow: Flow[T]) -> Flow[T]:
         trip = next(flow)
         while True:
             replies = yield trip
-            error = _first_error(replies)
+            error = _first_error(trip, replies)
             if error is not None:
                 replies = yield from _repaired(trip, replies)
-                error = _first_error(replies)
+                error = _first_error(trip, replies)
             trip = flow.send(replies) if error is None else flow.throw(error)
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-def _first_error(replies: list[Reply]) -> Exception | None:
-    for reply in replies:
-        if isinstance(reply, Exception):
+def _first_error(trip: Trip, replies: list[Reply]) -> Exception | None:
+    for i, reply in enumerate(replies):
+        if isinstance(reply, Exception) and type(trip[i]) is not Wait:
             return reply
     return None
 
@@ -100,12 +109,13 @@ def _repaired(trip: Trip, replies: list[Reply]) -> Flow[list[Reply]]:
         lost = [i for i, reply in enumerate(replies) if is_noscript(reply)]
         if not lost:
             break
-        again: list[Call] = [c for i in lost if isinstance(c := trip[i], Call)]
-        load = {c.sha: Plain(("SCRIPT LOAD", c.text)) for c in again}
-        second = yield [*load.values(), *again]
-        for i, reply in zip(lost, second[len(load) :], strict=True):
+        load = {c.sha: Plain(("SCRIPT LOAD", c.text)) for i in lost if isinstance(c := trip[i], Call)}
+        lost += [i for i, command in enumerate(trip) if type(command) is Wait]  # it has waited for too little
+        loads: Trip = [*load.values()]
+        second = yield [*loads, *(trip[i] for i in lost)]
+        for i, reply in zip(lost, second[len(loads) :], strict=True):
             replies[i] = reply
-        if _first_error(second[: len(load)]) is not None:
+        if _first_error(loads, second[: len(loads)]) is not None:
             break  # it may not load scripts
     return replies
 

@@ -89,8 +89,11 @@ def put(
     blobs: Iterable[tuple[bytes, bytes]],
     idle_ms: int = FOREVER_MS,
     counts: bool = False,
+    guard: bytes = b"",
 ) -> Call:
-    """Reply: how many checkpoints the namespace has; the refs that are missing; 0 order lost, -1 parent removed."""
+    """Reply: how many checkpoints the namespace has; the refs that are missing; 0 order lost, -1 parent removed; the
+    field of the newest, if the guard names another.
+    """
     ns, _, checkpoint_id = field.partition(US)
     member = MARK + checkpoint_id + US + ns if ns else b""
     return _call(
@@ -104,6 +107,7 @@ def put(
         len(emptied),
         len(quiet),
         int(counts),
+        guard,
         *emptied,
         *quiet,
         *chain.from_iterable(blobs),
@@ -119,7 +123,7 @@ def put_writes(keys: ThreadKeys, task: bytes, writes: Iterable[tuple[int, bytes]
 def get_tuple(
     keys: ThreadKeys, ns: bytes, checkpoint_id: bytes, idle_ms: int | None = None, known: Iterable[bytes] = ()
 ) -> Call:
-    """Reply: None, or [field, record, intact, b, b blobs, d, d times ref and blob, then name and record of writes]."""
+    """Reply: None, or [field, record, intact, newest, b, b blobs, d, d times ref and blob, then names and records]."""
     return _call("get_tuple", keys, _seen(idle_ms), ns, checkpoint_id, *known)
 
 

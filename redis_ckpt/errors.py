@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["CheckpointerError", "ClosedError", "DamagedCheckpointError", "StorageVersionError"]
+__all__ = [
+    "CheckpointerError",
+    "ClosedError",
+    "ConflictError",
+    "DamagedCheckpointError",
+    "NotAcknowledgedError",
+    "StorageVersionError",
+    "ValueTooLargeError",
+]
 
 
 class CheckpointerError(Exception):
@@ -48,6 +56,77 @@ class StorageVersionError(CheckpointerError):
         )
         self.stored = stored
         self.known = known
+
+
+class ConflictError(CheckpointerError):
+    """Somebody else has written to the thread since this run read it. Nothing was written (`on_conflict="raise"`).
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: The namespace.
+        checkpoint_id: The checkpoint that was refused.
+        parent_id: What the run went on from; `""` if it began the namespace.
+        newest_id: The newest of the namespace by now; `""` if it has none any more.
+    """
+
+    def __init__(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, parent_id: str, newest_id: str) -> None:
+        self._given = (thread_id, checkpoint_ns, checkpoint_id, parent_id, newest_id)
+        begun = f"from checkpoint {parent_id!r}" if parent_id else "when there was none"
+        now = f"the newest is {newest_id!r} by now" if newest_id else "there is none any more"
+        super().__init__(
+            f"thread {thread_id!r}, namespace {checkpoint_ns!r}, was written to meanwhile: this run began {begun}, and "
+            f"{now}. Checkpoint {checkpoint_id!r} was not stored: begin the run again, from the thread as it is."
+        )
+        self.thread_id = thread_id
+        self.checkpoint_ns = checkpoint_ns
+        self.checkpoint_id = checkpoint_id
+        self.parent_id = parent_id
+        self.newest_id = newest_id
+
+
+class NotAcknowledgedError(CheckpointerError):
+    """Too few have acknowledged a write in time (`ack=Ack(...)`). It stands on the primary, and may yet reach others.
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: The namespace.
+        checkpoint_id: The checkpoint that was put, or whose writes were.
+        replicas: How many replicas have it; 0 where the server did not say.
+    """
+
+    def __init__(self, thread_id: str, checkpoint_ns: str, checkpoint_id: str, what: str, replicas: int = 0) -> None:
+        self._given = (thread_id, checkpoint_ns, checkpoint_id, what, replicas)
+        super().__init__(
+            f"the write to checkpoint {checkpoint_id!r} of thread {thread_id!r}, namespace {checkpoint_ns!r}, stands "
+            f"on the primary, but {what}. A failover now may lose it; to repeat the call is safe."
+        )
+        self.thread_id = thread_id
+        self.checkpoint_ns = checkpoint_ns
+        self.checkpoint_id = checkpoint_id
+        self.replicas = replicas
+
+
+class ValueTooLargeError(CheckpointerError):
+    """A value is larger than the saver's `max_value_bytes`, or than servers take. Nothing was written.
+
+    Attributes:
+        thread_id: The thread.
+        channel: Whose value it is; `""` for the metadata and versions.
+        size_bytes: Of the value, as serialised.
+        most_bytes: The limit.
+    """
+
+    def __init__(self, thread_id: str, channel: str, size_bytes: int, most_bytes: int) -> None:
+        self._given = (thread_id, channel, size_bytes, most_bytes)
+        what = f"the value for channel {channel!r} has" if channel else "metadata and versions have"
+        super().__init__(
+            f"{what} {size_bytes} bytes, in thread {thread_id!r}, more than the {most_bytes} that are allowed: keep "
+            "large data elsewhere and their address in the state, or raise max_value_bytes. Nothing was written."
+        )
+        self.thread_id = thread_id
+        self.channel = channel
+        self.size_bytes = size_bytes
+        self.most_bytes = most_bytes
 
 
 class DamagedCheckpointError(CheckpointerError):

@@ -7,48 +7,18 @@ Rule 3: a reply is decoded here and nowhere else.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from redis_ckpt._config import Target
 from redis_ckpt._expiry import Expiry
+from redis_ckpt._guards import Guards
 from redis_ckpt._known import Cache
+from redis_ckpt._recent import Recent
 
 if TYPE_CHECKING:
     from redis_ckpt._copies import Copies
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class Recent(Generic[K, V]):
-    """The last few thousand pairs that were put: what a process remembers and may forget.
-
-    No lock, which a fork might inherit closed: each step is atomic, and to forget one too many does no harm.
-    """
-
-    MOST = 4096
-
-    def __init__(self) -> None:
-        self._pairs: dict[K, V] = {}
-
-    def put(self, key: K, value: V) -> None:
-        """Remember a pair; the oldest is forgotten."""
-        self._pairs.pop(key, None)
-        self._pairs[key] = value
-        if len(self._pairs) > self.MOST:
-            with suppress(RuntimeError, StopIteration):  # another thread was at it
-                self._pairs.pop(next(iter(self._pairs)), None)
-
-    def get(self, key: K) -> V | None:
-        """The value of a key; None if it is not, or no longer, among them."""
-        return self._pairs.get(key)
-
-    def forget(self, key: K) -> None:
-        """Forget a pair."""
-        self._pairs.pop(key, None)
 
 
 class Store(NamedTuple):
@@ -58,5 +28,6 @@ class Store(NamedTuple):
     serde: SerializerProtocol
     expiry: Expiry
     cache: Cache
+    guards: Guards
     handed_out: Recent[Target, bool]  # what this process was given, with delta channels that it may yet rebuild
     copies: Copies | None = None  # messages of threads that come back

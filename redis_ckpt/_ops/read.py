@@ -13,6 +13,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, config_of, target_of
 from redis_ckpt._flow import Flow
+from redis_ckpt._guards import marked
 from redis_ckpt._keys import quote, split_checkpoint_field, thread_keys, unquote
 from redis_ckpt._known import Known
 from redis_ckpt._ops import Store
@@ -33,6 +34,7 @@ class Stored(NamedTuple):
     intact: bool
     blobs: Sequence[bytes | None] | Blobs  # in the order of the record's refs; or those of a whole page
     writes: Sequence[tuple[bytes, bytes | None]]  # name, record
+    newest: bytes = b""  # field of the newest of its namespace, where another may have been asked for
     bases: Mapping[bytes, bytes | None] = {}  # what deltas among the blobs are built on, by ref
 
 
@@ -89,15 +91,16 @@ def _stored(reply: list[Any]) -> Stored:
     field, record = reply[:2]
     if record is None:
         return Stored(field, None, False, (), ())
-    intact, count = reply[2:4]
-    blobs, rest = reply[4 : 4 + count], reply[5 + count :]
-    bases, writes = rest[: 2 * reply[4 + count]], rest[2 * reply[4 + count] :]
+    intact, newest, count = reply[2:5]
+    blobs, rest = reply[5 : 5 + count], reply[6 + count :]
+    bases, writes = rest[: 2 * reply[5 + count]], rest[2 * reply[5 + count] :]
     return Stored(
         field,
         record,
         bool(intact),
         blobs,
         list(zip(writes[::2], writes[1::2], strict=True)),
+        newest,
         dict(zip(bases[::2], bases[1::2], strict=True)),
     )
 
@@ -196,8 +199,11 @@ def finished(
         versions[TASKS] = max(versions.values()) if versions else next_version(None)
     if header.deltas and not values.keys() >= set(map(unquote, header.deltas)) - {TASKS}:
         store.handed_out.put(read.target, True)
+    config = read.target.config()
+    if store.guards.refuses_conflicts and stored.newest not in (b"", stored.field):
+        config = marked(config, read.target, split_checkpoint_field(stored.newest)[1])
     return CheckpointTuple(
-        config=read.target.config(),
+        config=config,
         checkpoint=checkpoint,  # type: ignore[arg-type]  # a dict of the keys that were put
         metadata=metadata,
         parent_config=config_of(thread_id, ns, unquote(header.parent)) if header.parent else None,

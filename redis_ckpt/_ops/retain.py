@@ -10,9 +10,10 @@ from langchain_core.runnables import RunnableConfig
 from redis_ckpt import policies
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import quote
-from redis_ckpt._ops import Recent, Store
+from redis_ckpt._ops import Store
 from redis_ckpt._ops.planning import remove_all_but
 from redis_ckpt._ops.write import Stored
+from redis_ckpt._recent import Recent
 from redis_ckpt.errors import CheckpointerError
 
 MOST_TRIES = 5  # a thread that changes all the time is left to the next put

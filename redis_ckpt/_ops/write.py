@@ -17,12 +17,14 @@ from langgraph.checkpoint.base import (
 
 from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, target_of
-from redis_ckpt._flow import Call, Flow
-from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys
-from redis_ckpt._ops import Recent, Store
+from redis_ckpt._flow import Flow, Reply, Trip
+from redis_ckpt._guards import guard
+from redis_ckpt._keys import US, checkpoint_field, quote, run_key, thread_keys, unquote
+from redis_ckpt._ops import Store
 from redis_ckpt._ops.blobs import Draft
+from redis_ckpt._recent import Recent
 from redis_ckpt._shapes import IMMUTABLE
-from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
+from redis_ckpt.errors import CheckpointerError, ConflictError, DamagedCheckpointError
 
 ORDER_LOST, PARENT_REMOVED = 0, -1  # what `put` answers in place of a count
 
@@ -73,37 +75,55 @@ def put(
     encoded = _codec.encode_checkpoint(store.serde, config, checkpoint, metadata, new_versions)
     keys = thread_keys(store.prefix, thread_id)
     field = checkpoint_field(ns, target.checkpoint_id)
+    store.guards.check_checkpoint(target, encoded)
     draft = Draft(store.cache, target, encoded.values)
     others = _Others(store, draft, checkpoint["channel_values"], encoded.others)
     records = draft.records
+    expected = guard(config, target, metadata) if store.guards.refuses_conflicts else b""
 
-    def call() -> Call:
-        return _scripts.put(
-            keys, field, encoded.record, encoded.emptied, encoded.quiet, records.items(), idle_ms, counts
+    def calls() -> Trip:
+        call = _scripts.put(
+            keys, field, encoded.record, encoded.emptied, encoded.quiet, records.items(), idle_ms, counts, expected
         )
+        return [call, *store.guards.waits]
 
     run_id = encoded.run_id
     if run_id and not runs.is_noted(run_id, thread_id):
         # The note goes first: naming a thread that then gets nothing does no harm.
-        replies = yield [_scripts.note_run(run_key(store.prefix, run_id), quote(thread_id)), call()]
+        _, *replies = yield [_scripts.note_run(run_key(store.prefix, run_id), quote(thread_id)), *calls()]
         runs.note(run_id, thread_id)
     else:
-        replies = yield [call()]
-    while isinstance(missing := replies[-1], list):
+        replies = yield calls()
+    while isinstance(missing := replies[0], list):
         for ref in missing:  # rare: values of another saver, or of a thread that was deleted meanwhile
             if not draft.send_whole(ref):
                 records[ref] = others.record(ref)
-        replies = yield [call()]
-    if replies[-1] == ORDER_LOST:
+        replies = yield calls()
+    _check(config, target, replies[0])
+    draft.remember()
+    if store.guards.ack is not None:
+        store.guards.ack.check(replies[1], target)
+    return Stored(target, replies[0])
+
+
+def _check(config: RunnableConfig, target: Target, reply: Reply) -> None:
+    """Look at the answer to a put.
+
+    Raises:
+        CheckpointerError: Nothing was written, and why.
+    """
+    thread_id, ns, checkpoint_id = target
+    if isinstance(reply, bytes):
+        newest = unquote(reply.partition(US)[2])
+        raise ConflictError(*target, str(config["configurable"].get("checkpoint_id") or ""), newest)
+    if reply == ORDER_LOST:
         raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
-    if replies[-1] == PARENT_REMOVED:
+    if reply == PARENT_REMOVED:
         raise CheckpointerError(
-            f"the parent of checkpoint {target.checkpoint_id!r} of thread {thread_id!r}, namespace {ns!r}, is not "
+            f"the parent of checkpoint {checkpoint_id!r} of thread {thread_id!r}, namespace {ns!r}, is not "
             "there any more (pruned, deleted or expired), and its delta channels would be rebuilt from that one's "
             "writes. Nothing was written: begin the run again, from a checkpoint that is there."
         )
-    draft.remember()
-    return Stored(target, replies[-1])
 
 
 class _Others:
@@ -161,6 +181,11 @@ def put_writes(
         (WRITES_IDX_MAP.get(channel, at), _codec.encode_write(store.serde, channel, task_path, value))
         for at, (channel, value) in enumerate(writes)
     ]
-    if records:
-        task = checkpoint_field(ns, checkpoint_id) + US + quote(str(task_id)) + US
-        yield [_scripts.put_writes(thread_keys(store.prefix, thread_id), task, records, idle_ms)]
+    if not records:
+        return
+    store.guards.check_writes(thread_id, [channel for channel, _ in writes], [record for _, record in records])
+    task = checkpoint_field(ns, checkpoint_id) + US + quote(str(task_id)) + US
+    call = _scripts.put_writes(thread_keys(store.prefix, thread_id), task, records, idle_ms)
+    replies = yield [call, *store.guards.waits]
+    if store.guards.ack is not None:
+        store.guards.ack.check(replies[1], Target(thread_id, ns, checkpoint_id))

@@ -16,14 +16,16 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from redis_ckpt import DamagedCheckpointError, RedisSaver, policies
 from redis_ckpt._expiry import Expiry
 from redis_ckpt._flow import Primed, run
+from redis_ckpt._guards import Guards
 from redis_ckpt._keys import thread_keys
 from redis_ckpt._known import Cache
-from redis_ckpt._ops import Recent, Store, planning, remove
+from redis_ckpt._ops import Store, planning, remove
+from redis_ckpt._recent import Recent
 from tests.savers import IDS, Facade, MakeSaver, cfg, put, values
 from tests.servers import Server, on_real_servers
 
 KEYS = thread_keys(b"ckpt", "t")
-STORE = Store(b"ckpt", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
+STORE = Store(b"ckpt", JsonPlusSerializer(), Expiry(), Cache(0), Guards.of(None, "ignore", None), Recent())
 
 
 def steps(saver: Any, count: int, *, ns: str = "", meta: dict[str, Any] | None = None, **fixed: Any) -> list[str]:

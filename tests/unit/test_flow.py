@@ -156,14 +156,16 @@ def test_a_walk_ends_where_an_ancestor_comes_again_on_another_page() -> None:
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
     from redis_ckpt._expiry import Expiry
+    from redis_ckpt._guards import Guards
     from redis_ckpt._known import Cache
-    from redis_ckpt._ops import Recent, Store
+    from redis_ckpt._ops import Store
+    from redis_ckpt._recent import Recent
 
     config = {"configurable": {"thread_id": "t"}}
     send = Scripted(
         [[b"t", b"b", 1, b"a", 0, 0, 0]], [[b"t", b"a", 1, b"b", 0, 0, 0]], [[b"t", b"b", 1, b"a", 0, 0, 0]]
     )
-    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
+    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Guards.of(None, "ignore", None), Recent())
     flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     assert run(Primed(flow), send) == {"x": {"writes": []}}
     assert len(send.trips) == 3
@@ -173,11 +175,13 @@ def test_a_walk_refuses_a_record_of_a_newer_format() -> None:
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
     from redis_ckpt._expiry import Expiry
+    from redis_ckpt._guards import Guards
     from redis_ckpt._known import Cache
-    from redis_ckpt._ops import Recent, Store
+    from redis_ckpt._ops import Store
+    from redis_ckpt._recent import Recent
 
     config = {"configurable": {"thread_id": "t"}}
-    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Recent())
+    store = Store(b"p", JsonPlusSerializer(), Expiry(), Cache(0), Guards.of(None, "ignore", None), Recent())
     flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     with pytest.raises(StorageVersionError, match=r"'9'.*'1'"):
         run(Primed(flow), Scripted([[b"9..."]]))

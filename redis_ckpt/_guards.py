@@ -21,7 +21,6 @@ ON_CONFLICT = ("ignore", "raise")
 BIG_BYTES = 2**20  # a checkpoint that brings more is spoken of in the log
 
 CHECKED_SOURCES = frozenset({"input", "loop"})  # not "update" and "fork", by which LangGraph forks on purpose
-READ_BY_ID = "__redis_ckpt_read"  # like all keys with two lines before them LangGraph keeps it out of the metadata
 REPLAY = "__pregel_replay_state"  # LangGraph's own, in the configs of subgraphs of a run that travels in time
 
 logger = logging.getLogger("redis_ckpt")
@@ -102,13 +101,22 @@ class Guards(NamedTuple):
             )
 
 
-def marked(config: RunnableConfig, target: Target, newest: str) -> RunnableConfig:
-    """The config of a checkpoint that was asked for by its id: a run that goes on from it means to fork.
+class ForkedId(str):
+    """The id of a checkpoint that was asked for by its id when it was not the newest: a run from it forks on purpose.
 
-    LangGraph hands what a read returned on to the puts behind it.
+    LangGraph hands the config that a read returns on to the first put behind it, and such an id with it.
     """
-    config["configurable"][READ_BY_ID] = (target.checkpoint_id, newest)
-    return config
+
+    __slots__ = ("newest_id",)
+
+    newest_id: str
+
+    @classmethod
+    def of(cls, checkpoint_id: str, newest_id: str) -> ForkedId:
+        """An id, and that of the newest of its namespace when it was read."""
+        forked = cls(checkpoint_id)
+        forked.newest_id = newest_id
+        return forked
 
 
 def guard(config: RunnableConfig, target: Target, metadata: Mapping[str, Any]) -> bytes:
@@ -116,8 +124,6 @@ def guard(config: RunnableConfig, target: Target, metadata: Mapping[str, Any]) -
     configurable = config["configurable"]
     if metadata.get("source") not in CHECKED_SOURCES or configurable.get(REPLAY):
         return b""
-    expected = str(configurable.get("checkpoint_id") or "")
-    read, newest = configurable.get(READ_BY_ID) or ("", "")
-    if read and read == expected:
-        expected = newest
+    parent = configurable.get("checkpoint_id") or ""
+    expected = parent.newest_id if isinstance(parent, ForkedId) else str(parent)
     return b"=" + (checkpoint_field(target.checkpoint_ns, expected) if expected else b"")

@@ -13,7 +13,7 @@ from langgraph.checkpoint.serde.types import TASKS
 from redis_ckpt import _codec, _scripts
 from redis_ckpt._config import Target, config_of, target_of
 from redis_ckpt._flow import Flow
-from redis_ckpt._guards import marked
+from redis_ckpt._guards import ForkedId
 from redis_ckpt._keys import quote, split_checkpoint_field, thread_keys, unquote
 from redis_ckpt._known import Known
 from redis_ckpt._ops import Store
@@ -201,7 +201,8 @@ def finished(
         store.handed_out.put(read.target, True)
     config = read.target.config()
     if store.guards.refuses_conflicts and stored.newest not in (b"", stored.field):
-        config = marked(config, read.target, split_checkpoint_field(stored.newest)[1])
+        newest_id = split_checkpoint_field(stored.newest)[1]
+        config["configurable"]["checkpoint_id"] = ForkedId.of(checkpoint_id, newest_id)
     return CheckpointTuple(
         config=config,
         checkpoint=checkpoint,  # type: ignore[arg-type]  # a dict of the keys that were put

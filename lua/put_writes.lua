@@ -33,6 +33,11 @@ for i = first_pair, #ARGV, 2 do
     members[#members + 1] = name
   end
 end
+-- Who repeats a call may wait for replicas behind it, and WAIT speaks only of what its connection has written.
+if new == 0 then
+  local name = task .. ARGV[first_pair]
+  redis.call('HSET', writes, name, redis.call('HGET', writes, name))
+end
 sliced('ZADD', pending, members)
 written(idle_time(idle), left)
 return new

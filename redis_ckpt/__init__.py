@@ -13,6 +13,7 @@ from redis_ckpt.errors import (
     ConflictError,
     DamagedCheckpointError,
     NotAcknowledgedError,
+    PlaintextRecordError,
     StorageVersionError,
     ValueTooLargeError,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "NamespaceStats",
     "NotAcknowledgedError",
     "Pipelining",
+    "PlaintextRecordError",
     "RedisSaver",
     "StorageVersionError",
     "SweepReport",

@@ -7,7 +7,7 @@ nothing but these.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -38,6 +38,7 @@ from redis_ckpt._ops.retain import Retention, put_and_retain
 from redis_ckpt._recent import Recent
 from redis_ckpt._source import Source
 from redis_ckpt._upkeep import Upkeep
+from redis_ckpt.encryption import strict_as_before
 from redis_ckpt.serde import FastSerializer, checked_serde, new_copies
 
 
@@ -80,6 +81,13 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
     def from_url(cls, redis_url: str, **options: Any) -> Self:
         """The constructor, under the name that redis-py has for it."""
         return cls(redis_url, **options)
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[Any]:
+        """A clone that lets further classes through; it shares connections and memories. LangGraph asks for it."""
+        clone = super().with_allowlist(extra_allowlist)
+        if clone is not self:
+            clone.serde = strict_as_before(self.serde, clone.serde)
+        return clone
 
     @abstractmethod
     def _connect(self, source: Source) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "ConflictError",
     "DamagedCheckpointError",
     "NotAcknowledgedError",
+    "PlaintextRecordError",
     "StorageVersionError",
     "ValueTooLargeError",
 ]
@@ -104,6 +105,22 @@ class NotAcknowledgedError(CheckpointerError):
         self.checkpoint_ns = checkpoint_ns
         self.checkpoint_id = checkpoint_id
         self.replicas = replicas
+
+
+class PlaintextRecordError(CheckpointerError):
+    """A record is in clear where only encrypted ones are read: see `encryption.StrictEncryptedSerializer`.
+
+    Attributes:
+        kind: What the record says it is.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._given = (kind,)
+        super().__init__(
+            f"a record says that it is {kind!r}, which is not encrypted: it was written by a saver without encryption, "
+            "or slipped in by somebody who may write to the server. LangGraph's own EncryptedSerializer would read it."
+        )
+        self.kind = kind
 
 
 class ValueTooLargeError(CheckpointerError):

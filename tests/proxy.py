@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -56,6 +56,8 @@ class Proxy:
     def __init__(self, upstream_port: int, *, delay: float = 0.0) -> None:
         self.delay = delay
         """Seconds that each answer is held back; requests pass at once."""
+        self.listen: Callable[[bytes], object] | None = None
+        """Is told all that clients send."""
         self.links: list[Link] = []
         self._closed = Counts()
         self._upstream = (HOST, upstream_port)
@@ -167,6 +169,8 @@ class Proxy:
                 if not data:
                     self._drop(link)
                 elif from_client:
+                    if self.listen is not None:
+                        self.listen(data)
                     self._count_up(link, len(data))
                     link.server.sendall(data)
                 else:

@@ -16,7 +16,7 @@ LAYERS = [
     {"_codec", "_scripts", "_source", "_delta", "_coalesce", "_copies", "_ack"},
     {"_packing", "_guards"},
     {"_direct", "_known", "_carriers", "serde", "_acked"},
-    {"_client", "_cluster"},
+    {"encryption", "_client", "_cluster"},
     {"_aclient"},
     {"policies"},
     {"_ops"},

@@ -246,6 +246,9 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
             ValueError: The config names no thread. Nothing was written.
             CheckpointerError: The parent was removed meanwhile, and delta channels would be rebuilt from its writes.
                 Nothing was written.
+            ConflictError: Somebody else has written to the namespace since (`on_conflict="raise"`). Nothing was written.
+            ValueTooLargeError: A value is larger than `max_value_bytes`. Nothing was written.
+            NotAcknowledgedError: Too few have acknowledged it in time (`ack`). It is stored on the primary.
             redis.RedisError: The server or the connection failed; after a lost connection the checkpoint may be
                 stored, whole. Putting it again is safe.
 
@@ -285,6 +288,8 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         Raises:
             TypeError: A value cannot be serialised: the message names its channel. Nothing was written.
             ValueError: The config names no thread or no checkpoint. Nothing was written.
+            ValueTooLargeError: A value is larger than `max_value_bytes`. Nothing was written.
+            NotAcknowledgedError: Too few have acknowledged it in time (`ack`). It is stored on the primary.
 
         Cost: 1 round trip, O(writes * log writes of the thread).
         Source: `BaseCheckpointSaver.put_writes`.

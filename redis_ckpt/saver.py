@@ -39,6 +39,12 @@ class RedisSaver(RedisSaverBase):
         refresh_on_read: Whether reading a thread counts as well as writing.
         keep_last: How many checkpoints of each namespace are kept. Older ones go several at a time, in the put that
             makes them a few too many; what others need stays.
+        ack: What `put` and `put_writes` wait for before they return, in the same round trip: see `Ack`.
+        on_conflict: `"raise"`: a checkpoint of a run (source `input` or `loop`) whose parent is not the newest of its
+            namespace any more is refused with ConflictError. Corrections (`update_state`) and runs that begin at an
+            older checkpoint on purpose stay what they are. `"ignore"`: it forks the thread, as with other savers.
+        max_value_bytes: Values that are larger, as serialised, are refused with ValueTooLargeError; by default those
+            larger than servers take, 512 MiB. Checkpoints that bring more than 1 MiB are logged once for each thread.
         cache_bytes: How much of what was last read and written is kept in memory, so that only what is new of a value
             is sent, stored and read. Shared by all threads and clones. 0 keeps nothing: every value goes whole.
         pipelining: How concurrent calls share connections. Only for `AsyncRedisSaver`; here it has no effect.

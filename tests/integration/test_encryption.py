@@ -32,7 +32,7 @@ def encrypted(key: bytes = KEY, **options: Any) -> StrictEncryptedSerializer:
     return StrictEncryptedSerializer.from_pycryptodome_aes(key=key, **options)
 
 
-def everything(raw: redis.Redis) -> bytes:
+def everything(raw: Any) -> bytes:
     """All that a server holds: names of keys, fields, members and values, in one text."""
     parts: list[bytes] = []
     for key in raw.scan_iter(match="*"):

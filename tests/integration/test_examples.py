@@ -45,6 +45,7 @@ Bob: declined, Bob gets a letter
     ai: (1) You said: Hello
  human: How are you?
     ai: (2) You said: How are you?
+sent twice at once: 200 409
 after the deletion: 404
 """,
 }
@@ -112,4 +113,4 @@ def test_every_example_is_run_here() -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_example_is_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 90
+    assert len(path.read_text().splitlines()) <= 95

@@ -6,6 +6,7 @@ from redis_ckpt._expiry import TTL
 from redis_ckpt._ops.stats import Held, NamespaceStats, ThreadStats, TotalStats
 from redis_ckpt._ops.sweep import SweepReport
 from redis_ckpt._ops.threads import ThreadInfo
+from redis_ckpt._retry import Retry
 from redis_ckpt.aio import AsyncRedisSaver
 from redis_ckpt.errors import (
     CheckpointerError,
@@ -37,6 +38,7 @@ __all__ = [
     "Pipelining",
     "PlaintextRecordError",
     "RedisSaver",
+    "Retry",
     "StorageVersionError",
     "SweepReport",
     "ThreadInfo",

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-import redis.asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from redis_ckpt._carriers import ClientCarrier, PoolCarrier
-from redis_ckpt._client import Wire, next_scan, retrying, scan_page
+from redis_ckpt._client import Wire, given_up, next_scan, scan_page, transient_of
 from redis_ckpt._cluster import ClusterSender
 from redis_ckpt._coalesce import Carrier, Coalescer, Lanes, Pipelining
 from redis_ckpt._flow import Command, Reply, Scan, Trip, words
+from redis_ckpt._making import make_client
 from redis_ckpt._process import at_fork
-from redis_ckpt._source import UNLIMITED, Source, check_options, clearer, is_async
+from redis_ckpt._retry import is_transient
+from redis_ckpt._source import UNLIMITED, Source, clearer, is_async
 
 LOOP_ENDED = (
     "the event loop on which this blocking call ran has ended: it may or may not have been done. A saver that is made "
@@ -56,9 +57,8 @@ class AsyncWire(Wire):
         self._left_behind: list[dict[asyncio.AbstractEventLoop, Line]] = []
         client = self._given = source.redis_client
         if client is None:
-            self._make: Callable[[], Any] = _async_maker(self._url, self._options)
-            client = self._make()  # no connection yet; shows what kind of client it is, and that the URL is sound
-            check_options(client.connection_pool)
+            self._make: Callable[[], Any] = partial(make_client, self._address, self._options, True)
+            client = self._make()  # no connection yet; shows what kind of client it is
         elif not is_async(client):
             raise TypeError("AsyncRedisSaver takes an asyncio client; for a blocking client use RedisSaver")
         else:
@@ -112,11 +112,37 @@ class AsyncWire(Wire):
             self._lines.pop(asyncio.get_running_loop(), None)
             await sender.close()
             await client.aclose()
+            manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+            for sentinel in getattr(manager, "sentinels", ()):
+                await sentinel.aclose()
 
     async def send(self, trip: Trip) -> list[Reply]:
-        """One round trip, shared with those of other tasks."""
+        """One round trip, shared with those of other tasks, and sent once more if that may help."""
         self.check_open()
         line = self._lines.get(asyncio.get_running_loop()) or await self._line()
+        replies, error = await self._attempt(line, trip)
+        if error is None:
+            return replies
+        for pause in self._patience.pauses():
+            await asyncio.sleep(pause)
+            if self._closed:
+                break
+            replies, error = await self._attempt(line, trip)
+            if error is None:
+                break
+        return given_up(replies, error)
+
+    async def _attempt(self, line: Line, trip: Trip) -> tuple[list[Reply], Exception | None]:
+        """The replies, and what speaks for sending once more."""
+        try:
+            replies = await self._send(line, trip)
+        except Exception as error:
+            if not is_transient(error):
+                raise
+            return [], error
+        return replies, transient_of(replies)
+
+    async def _send(self, line: Line, trip: Trip) -> list[Reply]:
         if self._cluster and any(isinstance(command, Scan) for command in trip):
             return [await self._scan(line.client, command) for command in trip]
         replies = await line.sender.send(trip)
@@ -155,17 +181,6 @@ class AsyncWire(Wire):
 
 async def _finish(keeper: AsyncGenerator[None, None]) -> None:
     await keeper.aclose()
-
-
-def _async_maker(redis_url: str, options: dict[str, Any]) -> Callable[[], Any]:
-    def make() -> Any:
-        retry = retrying(importlib.import_module("redis.asyncio.retry").Retry)
-        # The sender bounds how many are in use; a bound of the pool would fail where a cancelled call still holds one.
-        # A pool that waits instead costs 15 us a call more (November 2026, redis-py 8.1).
-        pool = redis.asyncio.ConnectionPool.from_url(redis_url, **{"max_connections": UNLIMITED, **retry, **options})
-        return redis.asyncio.Redis.from_pool(pool)
-
-    return make
 
 
 def _given_once(client: Any) -> Callable[[], Any]:

@@ -24,7 +24,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from typing_extensions import Self
 
 from redis_ckpt import _scripts, _versions
-from redis_ckpt._ack import Ack
+from redis_ckpt._ack import MARGIN_SECONDS, Ack
 from redis_ckpt._coalesce import Pipelining
 from redis_ckpt._config import Target
 from redis_ckpt._expiry import TTL, Expiry, count_of
@@ -36,6 +36,7 @@ from redis_ckpt._ops import Store, copying, history, listing, read, remove, writ
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.retain import Retention, put_and_retain
 from redis_ckpt._recent import Recent
+from redis_ckpt._retry import Retry
 from redis_ckpt._source import Source
 from redis_ckpt._upkeep import Upkeep
 from redis_ckpt.encryption import strict_as_before
@@ -56,6 +57,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         ttl: TTL | Mapping[str, Any] | float | timedelta | None = None,
         refresh_on_read: bool = False,
         keep_last: int | None = None,
+        retry: Retry | None = None,
         ack: Ack | None = None,
         on_conflict: str = "ignore",
         max_value_bytes: int | None = None,
@@ -75,7 +77,10 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         for_copies = checked_bytes(cache_bytes) // 4
         self._cache, self._copies = Cache(cache_bytes - for_copies), new_copies(for_copies)
         self._pipelining = pipelining
-        self._connect(Source(redis_url, redis_client, connection_args).sorted_out())
+        if retry is not None and not isinstance(retry, Retry):
+            raise TypeError(f"retry must be a Retry(...), not {retry!r}")
+        least_timeout_seconds = 0.0 if ack is None else ack.timeout + MARGIN_SECONDS
+        self._connect(Source(redis_url, redis_client, connection_args, retry, least_timeout_seconds).sorted_out())
 
     @classmethod
     def from_url(cls, redis_url: str, **options: Any) -> Self:
@@ -246,7 +251,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
             ValueError: The config names no thread. Nothing was written.
             CheckpointerError: The parent was removed meanwhile, and delta channels would be rebuilt from its writes.
                 Nothing was written.
-            ConflictError: Somebody else has written to the namespace since (`on_conflict="raise"`). Nothing was written.
+            ConflictError: Somebody has written to the namespace since (`on_conflict="raise"`). Nothing was written.
             ValueTooLargeError: A value is larger than `max_value_bytes`. Nothing was written.
             NotAcknowledgedError: Too few have acknowledged it in time (`ack`). It is stored on the primary.
             redis.RedisError: The server or the connection failed; after a lost connection the checkpoint may be

@@ -26,7 +26,7 @@ import hiredis
 import redis.asyncio
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import ReadOnlyError, ResponseError
 
 from redis_ckpt._coalesce import Entry, cut_off, is_load, is_shared, on_the_wire
 from redis_ckpt._flow import Call, Command, Reply, Wait, words
@@ -63,6 +63,7 @@ class Replies:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._parser: Any = None
+        self.is_demoted = False  # the server has said that it is a replica
         self._gets: Callable[[], Any] = _nothing
         parser = getattr(connection, "_parser", None)
         if KNOWN_PARSER is None or type(parser) is not KNOWN_PARSER:
@@ -88,9 +89,11 @@ class Replies:
             try:
                 return await self._connection.read_response()
             except ResponseError as error:
-                return error
-        if isinstance(reply, RedisConnectionError):
-            raise reply
+                reply = error
+        if isinstance(reply, Exception):
+            if isinstance(reply, RedisConnectionError):
+                raise reply
+            self.is_demoted |= isinstance(reply, ReadOnlyError)
         return reply
 
 
@@ -117,6 +120,8 @@ async def exchange(
             if (packed := entry.packed[-1]) not in shared:
                 shared[packed] = await replies.next()
             deliver(entry, [*own, shared[packed]])
+        if replies.is_demoted:
+            await connection.disconnect()  # its name may lead to another server by now
     except BaseException:
         await connection.disconnect(nowait=True)
         raise

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any
 
 import redis
-from redis.exceptions import ResponseError
+from redis.exceptions import ReadOnlyError, ResponseError
 
 from redis_ckpt._coalesce import pack
 from redis_ckpt._flow import Call, Reply, Trip, Wait
@@ -106,13 +106,17 @@ def _ask(connection: Any, packed: list[bytes], count: int) -> list[Reply]:
     connection.send_packed_command(packed)
     replies: list[Reply] = []
     refused: ResponseError | None = None
+    is_demoted = False
     for _ in range(count):
         try:
             replies.append(connection.read_response())
         except ResponseError as error:
             replies.append(error)
+            is_demoted |= isinstance(error, ReadOnlyError)
             if isinstance(error, tuple(getattr(connection, "retry_on_error", None) or ())):
                 refused = error
+    if is_demoted:
+        connection.disconnect()  # the name may lead to another server by now
     if refused is not None:
         raise refused
     return replies

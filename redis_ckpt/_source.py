@@ -1,4 +1,4 @@
-"""Where a saver connects, checked before anything is sent: URLs, their options, and clients that are given."""
+"""Where a saver connects, and what is known of a client before anything is sent over it."""
 
 from __future__ import annotations
 
@@ -6,60 +6,26 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, urlsplit
 
 from redis.exceptions import AuthenticationError, RedisClusterException, ResponseError
 
-SCHEMES = ("redis://", "rediss://", "unix://", "embedded://")
+from redis_ckpt._retry import Retry
 
 
 class Source(NamedTuple):
-    """Where a saver connects: a URL with options, or a client that was given."""
+    """Where a saver connects: a URL with options, or a client that was given; and how patient it is."""
 
     redis_url: Any  # text, or a client that was given in its place
     redis_client: Any
     connection_args: Mapping[str, Any] | None
+    retry: Retry | None = None
+    least_timeout_seconds: float = 0.0  # how long a reply may take on purpose
 
     def sorted_out(self) -> Source:
         """With a client that stands where the URL is expected put where clients belong."""
         if self.redis_client is None and hasattr(self.redis_url, "execute_command"):
             return self._replace(redis_url=None, redis_client=self.redis_url)
         return self
-
-
-def url_options(redis_url: str, connection_args: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The options for a client made from a URL, checked.
-
-    Raises:
-        ValueError: The scheme is unknown, or replies would be decoded.
-    """
-    if not isinstance(redis_url, str) or not redis_url.startswith(SCHEMES):
-        # the URL itself may hold a password: name its scheme only
-        scheme, found, _ = str(redis_url).partition("://")
-        what = f"its scheme is {scheme[:20]!r}" if found else "it has no scheme"
-        raise ValueError(f"redis_url must begin with one of {', '.join(SCHEMES)}; {what}")
-    try:
-        urlsplit(redis_url).port  # noqa: B018
-    except ValueError:
-        raise ValueError(
-            "host and port of redis_url cannot be read: in a password write / as %2F, # as %23, ? as %3F, @ as %40"
-        ) from None  # the error quotes what may be a password
-    options = _quiet() | dict(connection_args or {})
-    asked = parse_qs(urlsplit(redis_url).query).get("decode_responses", ["no"])[-1]
-    if options.get("decode_responses") or asked.lower() not in ("no", "false", "0", ""):
-        raise ValueError("decode_responses must be off: stored values are bytes")
-    return options
-
-
-def _quiet() -> dict[str, Any]:
-    """Options under which a new connection sends nothing of its own: servers may forbid CLIENT."""
-    options: dict[str, Any] = {"protocol": 2}
-    try:
-        importlib.import_module("redis.driver_info")
-        options["driver_info"] = None
-    except ImportError:  # redis-py before 7.2
-        options |= {"lib_name": None, "lib_version": None}
-    return options
 
 
 def refuse_decoding(client: Any) -> None:
@@ -112,8 +78,11 @@ def is_drivable(client: Any, kind: type[Any], pool_kind: type[Any]) -> bool:
 def may_keep(pool: Any) -> bool:
     """Whether connections of a pool of our own need not come back to it after each use.
 
-    A limit counts for other commands as well, and a provider renews credentials when connections come back.
+    A limit counts for other commands as well, and a provider renews credentials when connections come back. A pool of
+    Sentinel closes those that it has when it learns of a new primary.
     """
+    if hasattr(pool, "sentinel_manager"):
+        return False
     return pool.max_connections >= UNLIMITED and not pool.connection_kwargs.get("credential_provider")
 
 

@@ -30,11 +30,13 @@ class AsyncRedisSaver(RedisSaverBase):
     that used it last). Called in a thread whose loop runs they raise at once, for they would wait for themselves.
 
     Args:
-        redis_url: `redis://`, `rediss://`, `unix://`, `embedded://` (a server of its own) or `embedded:///path`
-            (one that keeps its data there).
+        redis_url: `redis://`, `rediss://` (TLS), `unix://`, `redis+cluster://host:port,host:port`,
+            `redis+sentinel://host:port,host:port/service/db` (with TLS `rediss+...`), `embedded://` (a server of its
+            own) or `embedded:///path` (one that keeps its data there).
         redis_client: An asyncio client instead (it may also stand in the place of the URL). It is not closed with
             the saver.
-        connection_args: Options for the clients that are made from the URL.
+        connection_args: Options of redis-py for the clients that are made from the URL. By default connecting may take
+            5 seconds and a reply 10.
         prefix: What all keys begin with. Savers with different prefixes never meet.
         serde: The serialiser; by default a FastSerializer, whose bytes are those of LangGraph's own.
         ttl: How long a thread is kept after its last write: seconds, a timedelta, a TTL, or the mapping
@@ -44,6 +46,8 @@ class AsyncRedisSaver(RedisSaverBase):
         refresh_on_read: Whether reading a thread counts as well as writing.
         keep_last: How many checkpoints of each namespace are kept. Older ones go several at a time, in the put that
             makes them a few too many; what others need stays.
+        retry: How often a round trip that has failed for a while is sent once more: see `Retry`. A `redis_client` that
+            is given repeats by its own policy (on a cluster by this one too).
         ack: What `aput` and `aput_writes` wait for before they return, in the same round trip, which concurrent calls
             share: see `Ack`.
         on_conflict: `"raise"`: a checkpoint of a run (source `input` or `loop`) whose parent is not the newest of its

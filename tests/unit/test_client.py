@@ -18,7 +18,7 @@ import redis.sentinel
 import valkey
 import valkey.asyncio
 
-from redis_ckpt import AsyncRedisSaver, ClosedError, RedisSaver
+from redis_ckpt import AsyncRedisSaver, ClosedError, RedisSaver, Retry
 from redis_ckpt._aclient import Portal, run_on
 from redis_ckpt._carriers import ClientCarrier, PoolCarrier
 from redis_ckpt._coalesce import Coalescer, Lanes, Pipelining
@@ -126,16 +126,8 @@ def test_a_connection_of_ours_sends_nothing_of_its_own() -> None:
     assert options.get("driver_info", options.get("lib_name")) is None
 
 
-@BOTH
-def test_failing_connections_are_tried_again_a_bounded_number_of_times(saver_class: Any) -> None:
-    saver = saver_class(NOWHERE)
-    wire = saver._wire
-    client = wire._client if saver_class is RedisSaver else wire._make()
-    assert client.connection_pool.connection_kwargs["retry"].get_retries() == 5
-
-
 def test_an_unreachable_server_is_an_error_and_not_an_empty_thread() -> None:
-    saver = RedisSaver(NOWHERE, connection_args={"retry": None, "retry_on_error": []})
+    saver = RedisSaver(NOWHERE, retry=Retry(attempts=0))
     with pytest.raises(redis.ConnectionError):
         saver.get_tuple(CONFIG)
 

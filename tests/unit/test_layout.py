@@ -11,12 +11,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "redis_ckpt"
 # A module may import those of lower layers, and of its own where the layer is a folder.
 LAYERS = [
-    {"errors", "_flow", "_expiry", "_embedded_keeper", "_shapes", "_process", "_recent"},
+    {"errors", "_flow", "_expiry", "_embedded_keeper", "_shapes", "_process", "_recent", "_retry", "_urls"},
     {"_keys", "_versions", "_config", "embedded", "_messages"},
     {"_codec", "_scripts", "_source", "_delta", "_coalesce", "_copies", "_ack"},
     {"_packing", "_guards"},
     {"_direct", "_known", "_carriers", "serde", "_acked"},
-    {"encryption", "_client", "_cluster"},
+    {"_making", "encryption"},
+    {"_client", "_cluster"},
     {"_aclient"},
     {"policies"},
     {"_ops"},

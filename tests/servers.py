@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,11 +152,23 @@ def start(kind: str, *options: str) -> Server:
 
 
 def _spawn(kind: str, port: int, options: tuple[str, ...]) -> Server | None:
+    quiet = ["--port", str(port), "--bind", HOST, "--save", "", "--appendonly", "no"]
+    try:
+        return spawn(kind, port, [*quiet, *options])
+    except RuntimeError:
+        return None
+
+
+def spawn(kind: str, port: int, arguments: Sequence[str]) -> Server:
+    """Start a binary with arguments that make it listen on this port.
+
+    Raises:
+        RuntimeError: It ended, or did not answer in time.
+    """
     directory = Path(tempfile.mkdtemp(prefix=f"ckpt-{kind}-"))
-    command = [BINARIES[kind], "--port", str(port), "--bind", HOST, "--save", "", "--appendonly", "no"]
     try:
         process = subprocess.Popen(
-            [*command, *options],
+            [BINARIES[kind], *arguments],
             cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -165,7 +178,7 @@ def _spawn(kind: str, port: int, options: tuple[str, ...]) -> Server | None:
         if _answers(server, process):
             return server
         server.stop()
-        return None
+        raise RuntimeError(f"{BINARIES[kind]} did not answer on port {port}")
     finally:
         # The server keeps its working directory open; with nothing to save it never writes there.
         shutil.rmtree(directory, ignore_errors=True)

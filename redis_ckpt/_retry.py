@@ -13,6 +13,7 @@ TRANSIENT = frozenset(
         "ReadOnlyError",
         "TryAgainError",
         "ClusterDownError",
+        "ClusterError",  # so redis-py says that it was sent to and fro too often
         "MasterDownError",
         "SlotNotCoveredError",
     }

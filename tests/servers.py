@@ -30,6 +30,8 @@ STOP_SECONDS = 10.0
 DATABASES = 16
 HIGHEST_PORT = 55_000
 STARTS = 5
+DISKLESS = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-diskless-load", "swapdb")
+"""Options by which primaries and replicas need no folder, since that of a server is gone while it runs."""
 
 
 def _binaries() -> dict[str, str]:
@@ -81,6 +83,10 @@ class Server:
     def pid(self) -> int:
         assert self._process is not None, "fakeredis has no process"
         return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def raw(self, **kwargs: Any) -> redis.Redis:
         """A client that answers bytes; closed when the test ends."""

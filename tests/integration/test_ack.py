@@ -19,7 +19,7 @@ import valkey.asyncio
 from redis_ckpt import Ack, AsyncRedisSaver, NotAcknowledgedError, RedisSaver
 from tests.proxy import Proxy
 from tests.savers import IDS, Facade, LoopThread, arguments, cfg, put, values, wait_until, writes
-from tests.servers import HOST, REAL_KINDS, start
+from tests.servers import DISKLESS, HOST, REAL_KINDS, start
 
 SOON = Ack(replicas=1, timeout=0.05)  # for a replica that does not answer
 PATIENT = Ack(replicas=1, timeout=30.0)
@@ -29,9 +29,8 @@ class Pair:
     """A primary and its replica."""
 
     def __init__(self, kind: str) -> None:
-        diskless = ["--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-diskless-load", "swapdb"]
-        self.primary = start(kind, *diskless)
-        self.replica = start(kind, *diskless, "--replicaof", HOST, str(self.primary.port))
+        self.primary = start(kind, *DISKLESS)
+        self.replica = start(kind, *DISKLESS, "--replicaof", HOST, str(self.primary.port))
         wait_until(lambda: self._replicas() == 1)
 
     def _replicas(self) -> int:

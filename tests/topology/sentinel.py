@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
-import redis
-from redis.exceptions import ConnectionError as RedisConnectionError
-
-from tests.servers import HOST, Server, free_port, spawn, start
+from tests.cluster.servers import wait_until
+from tests.servers import DISKLESS, HOST, Server, free_port, spawn, start
 
 SERVICE = "it"
-SECONDS = 60.0
 DOWN_AFTER_MS, FAILOVER_TIMEOUT_MS = 700, 3000
-DISKLESS = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0", "--repl-diskless-load", "swapdb")
 
 
 class SentinelSetup:
@@ -44,8 +39,8 @@ class SentinelSetup:
 
     def wait_for_failover(self) -> None:
         """Until the former replica is the primary for a majority of the sentinels."""
-        _wait(lambda: sum(self._primary_port(s) == self.replica.port for s in self.sentinels) >= 2, "no failover")
-        _wait(lambda: self.replica.raw().info("replication")["role"] == "master", "the replica was not promoted")
+        wait_until(lambda: sum(self._primary_port(s) == self.replica.port for s in self.sentinels) >= 2, "no failover")
+        wait_until(lambda: self.replica.raw().info("replication")["role"] == "master", "the replica was not promoted")
         self.primary, self.replica = self.replica, self.primary
 
     def heal(self) -> None:
@@ -93,7 +88,7 @@ class SentinelSetup:
             online = sum(v["state"] == "online" for k, v in replication.items() if k.startswith("slave"))
             return online == 1 and all(self._knows_all(sentinel) for sentinel in self.sentinels)
 
-        _wait(is_ready, "the service did not form")
+        wait_until(is_ready, "the service did not form")
 
     def _knows_all(self, sentinel: Server) -> bool:
         reply = sentinel.raw().execute_command("SENTINEL", "MASTER", SERVICE)
@@ -109,15 +104,3 @@ class SentinelSetup:
 
 def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def _wait(condition: object, failure: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            if condition():  # type: ignore[operator]
-                return
-        except (RedisConnectionError, redis.ResponseError):
-            pass  # it starts, or another answers
-        assert time.monotonic() < deadline, failure
-        time.sleep(0.05)

@@ -11,8 +11,8 @@ import redis.sentinel
 
 from redis_ckpt import Ack, NotAcknowledgedError
 from tests.integration.graphs import Play, thread
+from tests.integration.long_runs import PATIENT, WHOLE, counting
 from tests.savers import Facade, LoopThread, cfg, ids, put, values
-from tests.topology.runs import PATIENT, WHOLE, counting
 from tests.topology.sentinel import SERVICE, SentinelSetup
 
 pytestmark = pytest.mark.timeout(240)

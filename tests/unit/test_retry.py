@@ -93,6 +93,7 @@ def test_a_server_that_is_not_there_is_asked_a_bounded_number_of_times(saver_cla
         redis.exceptions.TimeoutError("Timeout reading from socket"),
         redis.exceptions.BusyLoadingError("LOADING"),
         redis.sentinel.MasterNotFoundError("no primary"),
+        redis.exceptions.ClusterError("TTL exhausted."),
     ],
     ids=lambda error: type(error).__name__,
 )

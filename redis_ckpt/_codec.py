@@ -297,6 +297,8 @@ def decode_whole(record: bytes, channel: str, thread_id: str) -> tuple[bytes, by
     """The serialiser's (type, bytes) in the record of a value that is stored whole; None if there is no value."""
     if record[:2] != WHOLE:
         check_format(record, f"channel {channel!r} of thread {thread_id!r}", DELTA[:1])
+        if record != EMPTY:
+            raise ValueError("the record of a value begins with something else")
         return None
     at = record.index(US)
     return record[2:at], record[at + 1 :]

@@ -71,9 +71,10 @@ class Shape(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """A delta as it is stored: `2d` kind US number US base US size US shape US check US bytes.
+    """A delta as it is stored: `2d` kind US number US base US size US shape US check.own US bytes.
 
-    Where the bytes are compressed, their length before that stands behind the shape, as a sixth number.
+    Where the bytes are compressed, their length before that stands behind the shape, as a sixth number. `own` is the
+    sum of all that stands before `check`, and of the bytes as they are stored; the first deltas have none.
     """
 
     kind: bytes  # the serialiser's type, quoted
@@ -100,15 +101,8 @@ def encode(delta: Delta) -> bytes:
     while shape[-1] == 0 and len(shape) > 2:
         shape.pop()
     numbers = b",".join(b"%d" % n for n in shape)
-    head = b"2d%b\x1f%d\x1f%b\x1f%d\x1f%b\x1f%d\x1f" % (
-        delta.kind,
-        delta.number,
-        delta.base,
-        delta.size,
-        numbers,
-        delta.check,
-    )
-    return head + new
+    head = b"2d%b\x1f%d\x1f%b\x1f%d\x1f%b\x1f" % (delta.kind, delta.number, delta.base, delta.size, numbers)
+    return b"%b%d.%d\x1f%b" % (head, delta.check, zlib.crc32(new, zlib.crc32(head)), new)
 
 
 def decode(record: bytes) -> Delta:
@@ -118,7 +112,11 @@ def decode(record: bytes) -> Delta:
         BrokenChainError: It cannot be read.
     """
     try:
-        kind, number, base, size, numbers, check, new = record[2:].split(US, 6)
+        kind, number, base, size, numbers, checks, new = record[2:].split(US, 6)
+        check, has_own, own = checks.partition(b".")
+        head_length = len(record) - len(new) - len(checks) - 1
+        if has_own and zlib.crc32(new, zlib.crc32(record[:head_length])) != int(own):
+            raise BrokenChainError("a delta was changed")
         shape = [int(n) for n in numbers.split(b",")]
         if len(shape) > len(Shape._fields):
             new = _decompressed(new, shape.pop())

@@ -146,14 +146,25 @@ class ValueTooLargeError(CheckpointerError):
         self.most_bytes = most_bytes
 
 
+EVICTED = (
+    "Keys of this thread were evicted (see maxmemory-policy) or changed by hand; an older checkpoint may be whole, or "
+    "delete the thread."
+)
+UNREADABLE = (
+    "It was changed since it was written, or written with another serialiser or key than this saver has; an older "
+    "checkpoint may be whole."
+)
+
+
 class DamagedCheckpointError(CheckpointerError):
-    """A checkpoint is there, but a part of it is not: it was evicted, or deleted by hand.
+    """A checkpoint is there, but a part of it is missing, or cannot be read: `__cause__` says why, where there is more.
 
     Attributes:
         thread_id: The thread.
         checkpoint_ns: The namespace.
         checkpoint_id: The checkpoint, or `""` where even its id is lost.
-        channels: The channels whose values are missing; empty if something else is.
+        what: What is wrong.
+        channels: The channels whose values it is about; empty if it is about something else.
     """
 
     def __init__(
@@ -161,17 +172,18 @@ class DamagedCheckpointError(CheckpointerError):
         thread_id: str,
         checkpoint_ns: str,
         checkpoint_id: str,
-        missing: str,
+        what: str,
         channels: Sequence[str] = (),
+        is_unreadable: bool = False,
     ) -> None:
-        self._given = (thread_id, checkpoint_ns, checkpoint_id, missing, tuple(channels))
+        self._given = (thread_id, checkpoint_ns, checkpoint_id, what, tuple(channels), is_unreadable)
         names = ": " + ", ".join(map(repr, channels)) if channels else ""
         super().__init__(
             f"checkpoint {checkpoint_id!r} of thread {thread_id!r}, namespace {checkpoint_ns!r}, is damaged: "
-            f"{missing} missing{names}. Keys of this thread were evicted (see maxmemory-policy) or changed by "
-            "hand; an older checkpoint may be whole, or delete the thread."
+            f"{what}{names}. {UNREADABLE if is_unreadable else EVICTED}"
         )
         self.thread_id = thread_id
         self.checkpoint_ns = checkpoint_ns
         self.checkpoint_id = checkpoint_id
+        self.what = what
         self.channels = tuple(channels)

@@ -74,13 +74,13 @@ class LostValuesError(Exception):
     """Values of a checkpoint that are not there, or not as they were.
 
     Attributes:
-        missing: What is wrong with them, in the words of `DamagedCheckpointError`.
+        what: What is wrong with them, in the words of `DamagedCheckpointError`.
         channels: Whose they are.
     """
 
-    def __init__(self, missing: str, channels: Sequence[str]) -> None:
-        super().__init__(missing, channels)
-        self.missing, self.channels = missing, channels
+    def __init__(self, what: str, channels: Sequence[str]) -> None:
+        super().__init__(what, channels)
+        self.what, self.channels = what, channels
 
 
 def known_refs(known: Mapping[str, Known]) -> list[bytes]:
@@ -128,9 +128,9 @@ class Blobs:
         """
         values: dict[str, Any] = {}
         lost: list[str] = []
-        missing, shared = "values are", self._shared
+        what, shared = "values are missing", self._shared
         for ref in refs:
-            channel = channel_of(ref)
+            channel = value_of.channel = channel_of(ref)
             if ref in shared:
                 values[channel] = shared[ref]
                 continue
@@ -140,14 +140,14 @@ class Blobs:
                 lost.append(channel)
             except _delta.BrokenChainError as error:
                 lost.append(channel)
-                missing = f"values are changed ({error}) or"
+                what = f"values are changed or missing ({error})"
             else:
                 if found is not None:
                     value = values[channel] = value_of(*found, channel)
                     if self._is_page and type(value) in IMMUTABLE:
                         shared[ref] = value
         if lost:
-            raise LostValuesError(missing, lost)
+            raise LostValuesError(what, lost)
         return values
 
     def get(self, ref: bytes, channel: str) -> tuple[bytes, bytes] | None:

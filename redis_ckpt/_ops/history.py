@@ -98,13 +98,13 @@ class _Walk:
             _codec.check_format(reply[0], f"a checkpoint of thread {self._thread_id!r}")
         named, following, intact = reply[:3]
         if intact < 0:
-            raise self._damaged(named, "its record is")
+            raise self._damaged(named, "its record is missing")
         for ancestor in ancestors_of(reply):
             if ancestor.name in self._seen:
                 return b""  # a parent chain that bites its tail
             self._seen.add(ancestor.name)
             if not intact or None in ancestor.writes:
-                raise self._damaged(ancestor.name, "pending writes of the thread are")
+                raise self._damaged(ancestor.name, "pending writes of the thread are missing")
             # A value at an ancestor is from before the writes stored there: these count too.
             self._take_writes(ancestor.writes)
             self._take_seeds(ancestor)
@@ -123,16 +123,16 @@ class _Walk:
             try:
                 found = blobs.get(ref, channel)
             except KeyError:
-                raise self._damaged(ancestor.name, "values are", [channel]) from None
+                raise self._damaged(ancestor.name, "values are missing", [channel]) from None
             except BrokenChainError as error:
-                raise self._damaged(ancestor.name, f"values are changed ({error}) or", [channel]) from None
+                raise self._damaged(ancestor.name, f"values are changed or missing ({error})", [channel]) from None
             if found is not None:
                 with _codec.Reader(self._serde, self._thread_id) as read:
                     self._seeds[channel] = read(*found, channel)
             del self.wanted[channel]
 
-    def _damaged(self, ancestor: bytes, missing: str, channels: Sequence[str] = ()) -> DamagedCheckpointError:
-        return DamagedCheckpointError(self._thread_id, self._ns, unquote(ancestor), missing, channels)
+    def _damaged(self, ancestor: bytes, what: str, channels: Sequence[str] = ()) -> DamagedCheckpointError:
+        return DamagedCheckpointError(self._thread_id, self._ns, unquote(ancestor), what, channels)
 
     def result(self) -> dict[str, DeltaChannelHistory]:
         """The answer of the contract: for each channel its writes, oldest first, and its seed if there is one."""

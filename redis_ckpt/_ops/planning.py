@@ -203,7 +203,7 @@ class _Heads:
         self.epoch, self.writes = page.epoch, page.writes
         if self.thread is None and not page.headers and page.epoch:
             # there are records, but the order that leads to them is lost
-            raise DamagedCheckpointError(self._thread_id, "", "", "the order of its checkpoints is")
+            raise DamagedCheckpointError(self._thread_id, "", "", "the order of its checkpoints is missing")
         behind = [_next(_members(reply), is_ancestor) for is_ancestor in (True, False)]
         self._ranges = [
             NOTHING if after is None else range_of(after)
@@ -288,7 +288,7 @@ def _parse(thread_id: str, reply: list[Any]) -> policies.Thread:
         name = field_of_member(member)
         ns, checkpoint_id = (unquote(part) for part in policies.split(name))
         if head is None:
-            raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "its record is")
+            raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "its record is missing")
         thread.headers[name] = decode_header(head, f"checkpoint {checkpoint_id!r} of thread {thread_id!r}")
         if member.startswith(GS):
             thread.ancestors.add(name)

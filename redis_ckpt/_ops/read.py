@@ -18,6 +18,7 @@ from redis_ckpt._keys import quote, split_checkpoint_field, thread_keys, unquote
 from redis_ckpt._known import Known
 from redis_ckpt._ops import Store
 from redis_ckpt._ops.blobs import Blobs, LostValuesError, known_refs
+from redis_ckpt._ops.damage import told, unreadable
 from redis_ckpt._ops.history import ancestors_of
 from redis_ckpt._versions import next_version
 from redis_ckpt.errors import DamagedCheckpointError
@@ -55,8 +56,12 @@ class Read(NamedTuple):
 def get_tuple(store: Store, config: RunnableConfig) -> Flow[CheckpointTuple | None]:
     """One checkpoint, without the bytes that are here already. One round trip; one more for formats below 4."""
     target = target_of(config)
+    return told(target, _read(store, target, store.expiry.read(config)))
+
+
+def _read(store: Store, target: Target, idle_ms: int | None) -> Flow[CheckpointTuple | None]:
     known = store.cache.get(target.thread_id, target.checkpoint_ns)
-    stored = yield from fetch(store.prefix, [target], store.expiry.read(config), known_refs(known))
+    stored = yield from fetch(store.prefix, [target], idle_ms, known_refs(known))
     if stored[0] is None:
         return None
     read = read_record(store.serde, target.thread_id, stored[0])
@@ -114,11 +119,14 @@ def read_record(serde: SerializerProtocol, thread_id: str, stored: Stored) -> Re
     """
     ns, checkpoint_id = split_checkpoint_field(stored.field)
     if stored.record is None:
-        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "its record is")
+        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "its record is missing")
     target = Target(thread_id, ns, checkpoint_id)
-    record = _codec.decode_checkpoint(serde, stored.record, target)
+    try:
+        record = _codec.decode_checkpoint(serde, stored.record, target)
+    except Exception as error:
+        raise unreadable(target, "its record", error) from error
     if not stored.intact or any(write is None for _, write in stored.writes):
-        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "pending writes of the thread are")
+        raise DamagedCheckpointError(thread_id, ns, checkpoint_id, "pending writes of the thread are missing")
     return Read(target, stored, record)
 
 
@@ -185,12 +193,16 @@ def finished(
     """
     (thread_id, ns, checkpoint_id), stored, (header, checkpoint, metadata) = read
     pairs = [(name, record) for name, record in stored.writes if record is not None]
+    part = "a value"
     with _codec.Reader(store.serde, thread_id, copies) as value_of:
         try:
             values = blobs.values(header.refs, value_of)
+            part, value_of.channel = "a write", ""
+            writes = [write.value(value_of) for write in _codec.decode_writes(pairs, thread_id)]
         except LostValuesError as error:
-            raise DamagedCheckpointError(thread_id, ns, checkpoint_id, error.missing, error.channels) from None
-        writes = [write.value(value_of) for write in _codec.decode_writes(pairs, thread_id)]
+            raise DamagedCheckpointError(thread_id, ns, checkpoint_id, error.what, error.channels) from None
+        except Exception as error:
+            raise unreadable(read.target, part, error, [value_of.channel] if value_of.channel else ()) from error
     checkpoint["id"] = checkpoint_id
     checkpoint["channel_values"] = values
     if sends:

@@ -117,7 +117,7 @@ def _check(config: RunnableConfig, target: Target, reply: Reply) -> None:
         newest = unquote(reply.partition(US)[2])
         raise ConflictError(*target, str(config["configurable"].get("checkpoint_id") or ""), newest)
     if reply == ORDER_LOST:
-        raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is")
+        raise DamagedCheckpointError(thread_id, ns, "", "the order of its checkpoints is missing")
     if reply == PARENT_REMOVED:
         raise CheckpointerError(
             f"the parent of checkpoint {checkpoint_id!r} of thread {thread_id!r}, namespace {ns!r}, is not "

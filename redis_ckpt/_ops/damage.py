@@ -1,0 +1,59 @@
+"""What cannot be read is damage, said with the thread that it belongs to: nothing foreign leaves an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from redis_ckpt._config import Target
+from redis_ckpt._flow import Flow, Reply, Trip
+from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
+
+T = TypeVar("T")
+
+WRONG_TYPE = "a key of the thread is of another type"
+IN_A_SCRIPT = ("WRONGTYPE", "attempt to ")  # what servers answer where a script met something else than is stored
+
+
+def unreadable(target: Target, what: str, error: Exception, channels: Sequence[str] = ()) -> CheckpointerError:
+    """What is raised for an error of decoding; an error of ours says enough as it is."""
+    if isinstance(error, CheckpointerError):
+        return error
+    told = f"{what} cannot be read ({type(error).__name__}: {str(error)[:200]})"
+    return DamagedCheckpointError(*target, told, channels, is_unreadable=True)
+
+
+def told(target: Target, flow: Flow[T]) -> Flow[T]:
+    """The same flow; what it does not understand of the answers is raised as damage of this thread.
+
+    What it says before it asks for anything is about the arguments of the caller, and passes.
+    """
+    try:
+        trip = next(flow)
+        while True:
+            try:
+                replies = yield trip
+            except Exception as error:  # an error reply
+                trip = flow.throw(_of_a_script(target, error))
+            else:
+                trip = _sent(target, flow, replies)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def _sent(target: Target, flow: Flow[T], replies: list[Reply]) -> Trip:
+    try:
+        return flow.send(replies)
+    except (StopIteration, CheckpointerError):
+        raise
+    except Exception as error:
+        raise unreadable(target, "an answer", error) from error
+
+
+def _of_a_script(target: Target, error: Exception) -> Exception:
+    if type(error).__name__ != "ResponseError" or not any(mark in str(error) for mark in IN_A_SCRIPT):
+        return error
+    damage = DamagedCheckpointError(*target, f"{WRONG_TYPE}, or holds something else ({str(error)[:200]})")
+    damage.__cause__ = error
+    return damage

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint check soak upkeep bench clean
+.PHONY: demo test lint check soak campaigns upkeep bench clean
 .PRECIOUS: .venv/.installed-%
 
 .venv/.installed-%: pyproject.toml
@@ -26,6 +26,10 @@ check: lint test
 
 soak: .venv/.installed-test  ## 4 processes write, 1 sweeps, then every thread is verified; SOAK_SECONDS=60
 	$(BIN)/python -m tests.soak.soak --seconds $(or $(SOAK_SECONDS),60)
+
+campaigns: .venv/.installed-test  ## kills, failovers, a bad network, full memory: half an hour, then the table of docs/reliability.md
+	$(BIN)/python -m tests.campaigns all --scale full
+	$(BIN)/python -m tests.campaigns report
 
 upkeep: .venv/.installed-test  ## the figures of docs/upkeep.md
 	$(BIN)/python -m bench.upkeep

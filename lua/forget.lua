@@ -114,7 +114,7 @@ if epoch ~= '' and redis.call('EXISTS', order) == 0 then
     expire_in(tonumber(idle), {writes, pending})
   end
 elseif epoch ~= '' then
-  redis.call('HINCRBY', checkpoints, 'epoch', 1)
-  epoch = redis.call('HGET', checkpoints, 'epoch')
+  epoch = string.format('%.0f', (tonumber(epoch) or 0) + 1)
+  redis.call('HSET', checkpoints, 'epoch', epoch)
 end
 return {epoch, groups, gone, gone_writes, gone_blobs, bytes}

@@ -108,12 +108,12 @@ sliced('HSET', blobs, fields)
 sliced('HDEL', blobs, stale)
 -- The epoch tells a planner whether anything changed since it looked. It begins at random, so that
 -- a thread that was deleted and made anew never has an epoch of its former life.
-changes = changes and string.format('%.0f', changes + 1) or epoch
+changes = tonumber(changes) and string.format('%.0f', changes + 1) or epoch
 redis.call('HSET', checkpoints, field, head .. refs .. GS .. body, 'epoch', changes)
 orphan(ns, unnamed)
 if old then redis.call('ZREM', order, GS .. field) end
 sliced('ZADD', order, member == '' and {0, field} or {0, field, 0, member})
 -- counted before the deadline is set: a thread may be in its last millisecond
 local count = counts == '1' and redis.call('ZLEXCOUNT', order, '[' .. ns, '(' .. ns .. '\255') or 1
-written(tonumber(own_idle or idle), left)
+written(tonumber(own_idle or idle) or 0, left)
 return count

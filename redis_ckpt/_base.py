@@ -26,24 +26,25 @@ from typing_extensions import Self
 from redis_ckpt import _scripts, _versions
 from redis_ckpt._ack import MARGIN_SECONDS, Ack
 from redis_ckpt._coalesce import Pipelining
-from redis_ckpt._config import Target
+from redis_ckpt._config import Target, target_of
 from redis_ckpt._expiry import TTL, Expiry, count_of
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._guards import Guards
 from redis_ckpt._keys import check_prefix
 from redis_ckpt._known import CACHE_BYTES, Cache, checked_bytes
-from redis_ckpt._ops import Store, copying, history, listing, read, remove, write
+from redis_ckpt._ops import Store, history, listing, read, write
+from redis_ckpt._ops.damage import told
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.retain import Retention, put_and_retain
 from redis_ckpt._recent import Recent
 from redis_ckpt._retry import Retry
 from redis_ckpt._source import Source
-from redis_ckpt._upkeep import Upkeep
+from redis_ckpt._whole_threads import WholeThreads
 from redis_ckpt.encryption import strict_as_before
 from redis_ckpt.serde import FastSerializer, checked_serde, new_copies
 
 
-class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
+class RedisSaverBase(WholeThreads, BaseCheckpointSaver[Any]):
     """What `RedisSaver` and `AsyncRedisSaver` share; their docstrings say what the arguments mean."""
 
     def __init__(
@@ -114,7 +115,13 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
     ) -> Flow[RunnableConfig]:
         counts = self._retention is not None
         put = write.put(self._store, self._runs, config, checkpoint, metadata, new_versions, counts)
-        return put_and_retain(self._store, self._retention, put)
+        return put_and_retain(self._store, self._retention, told(target_of(config), put, reads=False))
+
+    def _put_writes_flow(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+    ) -> Flow[None]:
+        flow = write.put_writes(self._store, config, writes, task_id, task_path)
+        return told(target_of(config), flow, reads=False)
 
     def _list_pages(
         self,
@@ -299,7 +306,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         Cost: 1 round trip, O(writes * log writes of the thread).
         Source: `BaseCheckpointSaver.put_writes`.
         """
-        self._run(write.put_writes(self._store, config, writes, task_id, task_path))
+        self._run(self._put_writes_flow(config, writes, task_id, task_path))
 
     async def aput_writes(
         self,
@@ -309,75 +316,7 @@ class RedisSaverBase(Upkeep, BaseCheckpointSaver[Any]):
         task_path: str = "",
     ) -> None:
         """Store the writes of one task: see `put_writes`."""
-        await self._arun(write.put_writes(self._store, config, writes, task_id, task_path))
-
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread with all its namespaces, checkpoints and writes. A source that is not there is no error.
-
-        Raises:
-            ValueError: The target has checkpoints, or is the source. Nothing was written.
-
-        Cost: 1 round trip and a look at the heads of the copy (1 for each 100 checkpoints). On a cluster, where the
-        two lie on different nodes, the client moves them in chunks, and the copy shows when it is whole.
-        Source: `BaseCheckpointSaver.copy_thread`.
-        """
-        self._run(copying.copy_thread(self._store, source_thread_id, target_thread_id))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copy a thread: see `copy_thread`."""
-        await self._arun(copying.copy_thread(self._store, source_thread_id, target_thread_id))
-
-    # Removing.
-
-    def delete_thread(self, thread_id: str) -> None:
-        """Remove a thread: no key of it is left.
-
-        Cost: 1 round trip.
-        Source: `BaseCheckpointSaver.delete_thread`.
-        """
-        self._run(remove.delete_threads(self._prefix, [thread_id]))
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Remove a thread: see `delete_thread`."""
-        await self._arun(remove.delete_threads(self._prefix, [thread_id]))
-
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints that the given runs have written (`metadata["run_id"]`), with their writes.
-
-        Values that other checkpoints refer to stay. Delta channels of checkpoints that stay lose the history that
-        these runs have written: see the base class.
-
-        Cost: 1 round trip for the runs' threads (kept for a day; older runs need a walk over all threads), then for
-        each thread 1 for each 100 checkpoints and 1 for each 100 checkpoints, values and writes removed.
-        Source: `BaseCheckpointSaver.delete_for_runs`.
-        """
-        self._run(remove.delete_for_runs(self._store, run_ids))
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove what runs have written: see `delete_for_runs`."""
-        await self._arun(remove.delete_for_runs(self._store, run_ids))
-
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Prune threads. Runs may go on writing to them meanwhile.
-
-        Args:
-            thread_ids: The threads. One that is not there is no error.
-            strategy: `"keep_latest"` keeps the newest checkpoint of each namespace with its values and writes, and
-                what its delta channels are rebuilt from; the namespace of a subgraph call goes once the root
-                checkpoint that started it does not stay. `"delete"` removes the threads.
-
-        Raises:
-            ValueError: The strategy is unknown or an id is empty; said before anything is read.
-
-        Cost: for each thread 1 round trip for each 100 checkpoints, and 1 for each 100 checkpoints, values and writes
-        removed.
-        Source: `BaseCheckpointSaver.prune`.
-        """
-        self._run(remove.prune(self._store, thread_ids, strategy))
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Prune threads: see `prune`."""
-        await self._arun(remove.prune(self._store, thread_ids, strategy))
+        await self._arun(self._put_writes_flow(config, writes, task_id, task_path))
 
     # The rest.
 

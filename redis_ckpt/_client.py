@@ -167,10 +167,6 @@ class SyncWire(Wire):
     def send(self, trip: Trip) -> list[Reply]:
         """One round trip, sent once more if that may help."""
         self.check_open()
-        if not self._is_begun:
-            with self._lock:
-                if not self._is_begun:
-                    self._begin(self._made())
         try:
             replies, error = self._attempt(trip)
             if error is None:
@@ -184,12 +180,16 @@ class SyncWire(Wire):
                     break
             return given_up(replies, error)
         finally:
-            if self._closed and self._own:
+            if self._closed and self._own and self._is_begun:
                 close_client(self._client)  # a call that was under way may have opened a connection since
 
     def _attempt(self, trip: Trip) -> tuple[list[Reply], Exception | None]:
         """The replies, and what speaks for sending once more."""
         try:
+            if not self._is_begun:
+                with self._lock:
+                    if not self._is_begun:
+                        self._begin(self._made())
             replies = self._send(trip)
         except Exception as error:
             if not is_transient(error):

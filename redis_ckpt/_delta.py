@@ -114,8 +114,8 @@ def decode(record: bytes) -> Delta:
     try:
         kind, number, base, size, numbers, checks, new = record[2:].split(US, 6)
         check, has_own, own = checks.partition(b".")
-        head_length = len(record) - len(new) - len(checks) - 1
-        if has_own and zlib.crc32(new, zlib.crc32(record[:head_length])) != int(own):
+        before_checks = record[: len(record) - len(new) - len(checks) - 1]
+        if has_own and zlib.crc32(new, zlib.crc32(before_checks)) != int(own):
             raise BrokenChainError("a delta was changed")
         shape = [int(n) for n in numbers.split(b",")]
         if len(shape) > len(Shape._fields):

@@ -106,7 +106,7 @@ def _first_error(trip: Trip, replies: list[Reply]) -> Exception | None:
 def _repaired(trip: Trip, replies: list[Reply]) -> Flow[list[Reply]]:
     replies = list(replies)
     for _ in range(MOST_REPAIRS):
-        lost = [i for i, reply in enumerate(replies) if is_noscript(reply)]
+        lost = [i for i, reply in enumerate(replies) if is_noscript(reply) and type(trip[i]) is not Wait]
         if not lost:
             break
         load = {c.sha: Plain(("SCRIPT LOAD", c.text)) for i in lost if isinstance(c := trip[i], Call)}

@@ -26,6 +26,8 @@ def is_transient(error: object) -> bool:
     """Whether an error, raised or replied, may be gone when the same is sent once more."""
     if not isinstance(error, Exception):
         return False
+    if "ClusterException" in type(error).__name__:  # no node could be asked, or something that does not pass
+        return is_transient(error.__cause__)
     names = {base.__name__ for base in type(error).__mro__}
     return not names.isdisjoint(TRANSIENT) and names.isdisjoint(LASTING)
 

@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar, overload
 from redis_ckpt._expiry import TTL
 from redis_ckpt._flow import Flow
 from redis_ckpt._ops import Store, life, stats
+from redis_ckpt._ops.damage import of_thread
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.stats import ThreadStats, TotalStats
 from redis_ckpt._ops.sweep import Limits, Sweep, SweepReport
@@ -198,4 +199,4 @@ class Upkeep(ABC):
     def _stats_flow(self, thread_id: str | None) -> Flow[ThreadStats | TotalStats | None]:
         if thread_id is None:
             return (yield from stats.total_stats(self._store))
-        return (yield from stats.thread_stats(self._store, thread_id))
+        return (yield from of_thread(thread_id, stats.thread_stats(self._store, thread_id)))

@@ -3,7 +3,7 @@
 local FAR = 4102444800000
 
 local function idle_time(idle)
-  return tonumber(redis.call('HGET', checkpoints, 'idle') or idle)
+  return tonumber(redis.call('HGET', checkpoints, 'idle') or idle) or 0
 end
 
 -- Lets those of the keys that exist expire in so many ms, all at once.

@@ -23,10 +23,16 @@ def unreadable(target: Target, what: str, error: Exception, channels: Sequence[s
     return DamagedCheckpointError(*target, told, channels, is_unreadable=True)
 
 
-def told(target: Target, flow: Flow[T]) -> Flow[T]:
+def of_thread(thread_id: str, flow: Flow[T]) -> Flow[T]:
+    """`told`, for a flow over all of a thread."""
+    return told(Target(thread_id, "", ""), flow)
+
+
+def told(target: Target, flow: Flow[T], reads: bool = True) -> Flow[T]:
     """The same flow; what it does not understand of the answers is raised as damage of this thread.
 
-    What it says before it asks for anything is about the arguments of the caller, and passes.
+    What it says before it asks for anything is about the arguments of the caller, and passes. Without `reads` it
+    may speak of these later, too: then only errors of scripts are damage.
     """
     try:
         trip = next(flow)
@@ -36,7 +42,7 @@ def told(target: Target, flow: Flow[T]) -> Flow[T]:
             except Exception as error:  # an error reply
                 trip = flow.throw(_of_a_script(target, error))
             else:
-                trip = _sent(target, flow, replies)
+                trip = _sent(target, flow, replies) if reads else flow.send(replies)
     except StopIteration as end:
         result: T = end.value
         return result

@@ -16,6 +16,7 @@ from redis_ckpt._flow import Flow
 from redis_ckpt._keys import channel_of, quote, thread_keys, unquote
 from redis_ckpt._ops import Store
 from redis_ckpt._ops.blobs import Blobs
+from redis_ckpt._ops.damage import told
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 ANCESTORS_PAGE = 64
@@ -25,8 +26,14 @@ def delta_channel_history(
     store: Store, config: RunnableConfig, channels: Sequence[str]
 ) -> Flow[Mapping[str, DeltaChannelHistory]]:
     """Walk the parents of a checkpoint. One round trip for each 64 ancestors, none for no channels."""
-    thread_id, ns, checkpoint_id = target_of(config)
-    idle_ms = store.expiry.read(config)
+    target = target_of(config)
+    return told(target, _history(store, target, store.expiry.read(config), channels))
+
+
+def _history(
+    store: Store, asked: Target, idle_ms: int | None, channels: Sequence[str]
+) -> Flow[Mapping[str, DeltaChannelHistory]]:
+    thread_id, ns, checkpoint_id = asked
     walk = _Walk(store.serde, thread_id, ns, channels)
     keys, target, at = thread_keys(store.prefix, thread_id), quote(checkpoint_id), b""
     while channels:

@@ -17,11 +17,12 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from redis_ckpt import _scripts
 from redis_ckpt._codec import same
-from redis_ckpt._config import target_of
+from redis_ckpt._config import Target, target_of
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import US, listing_ranges, split_checkpoint_field, thread_keys
 from redis_ckpt._ops import Store
 from redis_ckpt._ops.blobs import Blobs
+from redis_ckpt._ops.damage import of_thread, unreadable
 from redis_ckpt._ops.read import Read, Stored, blobs_of, fetch, finished, read_record, sends_of_parents
 from redis_ckpt._ops.threads import thread_ids
 from redis_ckpt.serde import new_copies
@@ -94,11 +95,14 @@ class _Lane:
 
     def take(self, reply: list[Any], size: int) -> list[Stored]:
         """The checkpoints of a reply; moves on behind them."""
-        page = _parse(self.thread_id, reply)
-        self.ended = len(page) < size
-        if page:
-            ns, checkpoint_id = split_checkpoint_field(page[-1].field)
-            self.below = checkpoint_id, ns
+        try:
+            page = _parse(self.thread_id, reply)
+            self.ended = len(page) < size
+            if page:
+                ns, checkpoint_id = split_checkpoint_field(page[-1].field)
+                self.below = checkpoint_id, ns
+        except Exception as error:
+            raise unreadable(Target(self.thread_id, "", ""), "its order", error) from error
         return page
 
     def __lt__(self, other: _Lane) -> bool:
@@ -145,6 +149,9 @@ class _Whole:
         self._store, self._lane, self._left = store, lane, limit
 
     def next_page(self) -> Flow[Iterable[CheckpointTuple] | None]:
+        return of_thread(self._lane.thread_id, self._next_page())
+
+    def _next_page(self) -> Flow[Iterable[CheckpointTuple] | None]:
         size = PAGE if self._left is None else min(PAGE, self._left)
         if self._lane.ended or size == 0:
             return None

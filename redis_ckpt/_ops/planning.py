@@ -28,6 +28,7 @@ from redis_ckpt._keys import (
     unquote,
 )
 from redis_ckpt._ops import Store
+from redis_ckpt._ops.damage import of_thread
 from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 
 HEADERS_PAGE = 100
@@ -153,18 +154,15 @@ def _part(plan: Sequence[policies.Group], at: int) -> list[policies.Group]:
 
 def read_thread(prefix: bytes, thread_id: str) -> Flow[policies.Thread | None]:
     """The heads of all checkpoints at one epoch, and what writes have none, in pages. None if there is nothing."""
+    return of_thread(thread_id, _read_thread(prefix, thread_id))
+
+
+def _read_thread(prefix: bytes, thread_id: str) -> Flow[policies.Thread | None]:
     keys = thread_keys(prefix, thread_id)
     for _ in range(MOST_TRIES):
         heads, strays = _Heads(thread_id), _Strays()
         while not (heads.ended and strays.ended):
-            try:
-                replies = yield [*heads.calls(keys), *strays.calls(keys)]
-            except Exception as error:
-                if not str(error).startswith("WRONGTYPE"):
-                    raise
-                raise CheckpointerError(
-                    f"a key of thread {thread_id!r} is of a type that this library never makes: {error}"
-                ) from error
+            replies = yield [*heads.calls(keys), *strays.calls(keys)]
             if not strays.ended:
                 strays.take(replies[-1])
             if not heads.ended:
@@ -265,7 +263,9 @@ def _newer(prefix: bytes, thread_id: str, thread: policies.Thread) -> Flow[polic
     # Every put and every forget adds one to the epoch. If newer checkpoints account for all of it, nothing
     # else has happened.
     count = len(now.headers)
-    if not now.epoch or not thread.epoch or int(now.epoch) - int(thread.epoch) != count or count >= HEADERS_PAGE:
+    if not (now.epoch.isdigit() and thread.epoch.isdigit()) or count >= HEADERS_PAGE:
+        return None
+    if int(now.epoch) - int(thread.epoch) != count:
         return None
     now.headers, now.ancestors = thread.headers | now.headers, thread.ancestors
     now.bases = thread.bases | now.bases

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from redis_ckpt import policies
@@ -10,6 +11,7 @@ from redis_ckpt._config import thread_text
 from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import quote, run_key, thread_keys, unquote
 from redis_ckpt._ops import Store
+from redis_ckpt._ops.damage import of_thread
 from redis_ckpt._ops.planning import remove_all_but
 from redis_ckpt._ops.threads import thread_ids
 
@@ -46,7 +48,7 @@ def prune(store: Store, thread_ids: Sequence[str], strategy: str) -> Flow[None]:
         yield from delete_threads(store.prefix, texts)
         return
     for thread_id in texts:
-        yield from remove_all_but(store, thread_id, policies.keep_latest)
+        yield from of_thread(thread_id, remove_all_but(store, thread_id, policies.keep_latest))
 
 
 def delete_for_runs(store: Store, run_ids: Sequence[str]) -> Flow[None]:
@@ -64,5 +66,6 @@ def delete_for_runs(store: Store, run_ids: Sequence[str]) -> Flow[None]:
         threads = yield from thread_ids(store.prefix)
     gone = {quote(run_id) for run_id in runs}
     for thread_id in threads:
-        yield from remove_all_but(store, thread_id, lambda thread: policies.without_runs(thread, gone))
+        keep = partial(policies.without_runs, runs=gone)
+        yield from of_thread(thread_id, remove_all_but(store, thread_id, keep))
     # The keys stay until they expire: savers that have noted a thread there would not note it again.

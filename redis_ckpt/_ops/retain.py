@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from functools import partial
 
 from langchain_core.runnables import RunnableConfig
 
@@ -11,6 +12,7 @@ from redis_ckpt import policies
 from redis_ckpt._flow import Flow
 from redis_ckpt._keys import quote
 from redis_ckpt._ops import Store
+from redis_ckpt._ops.damage import of_thread
 from redis_ckpt._ops.planning import remove_all_but
 from redis_ckpt._ops.write import Stored
 from redis_ckpt._recent import Recent
@@ -57,7 +59,8 @@ def put_and_retain(store: Store, retention: Retention | None, put: Flow[Stored])
     if retention is not None and retention.is_due(stored):
         thread_id, limit = stored.target.thread_id, retention
         try:
-            yield from remove_all_but(store, thread_id, lambda thread: limit.kept(thread_id, thread), tries=MOST_TRIES)
+            gone = remove_all_but(store, thread_id, partial(limit.kept, thread_id), tries=MOST_TRIES)
+            yield from of_thread(thread_id, gone)
         except CheckpointerError as error:
             # The checkpoint is stored; a thread that is damaged elsewhere, or busy, is no reason to end its run.
             logger.warning("keep_last=%d: older checkpoints were not removed: %s", limit.keep_last, error)

@@ -12,6 +12,7 @@ from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._keys import US, ThreadKeys, thread_keys, unquote
 from redis_ckpt._ops import Store
 from redis_ckpt._ops.ages import Ages
+from redis_ckpt._ops.damage import of_thread
 from redis_ckpt._ops.planning import read_thread
 from redis_ckpt._ops.threads import Walk, deadline_of, is_pinned, own_idle
 from redis_ckpt.errors import CheckpointerError
@@ -169,7 +170,7 @@ def total_stats(store: Store) -> Flow[TotalStats]:
     while (page := (yield from walk.next_ids())) is not None:
         for thread_id in page:
             try:
-                found = yield from thread_stats(store, thread_id)
+                found = yield from of_thread(thread_id, thread_stats(store, thread_id))
             except CheckpointerError:
                 damaged.append(thread_id)
             else:

@@ -13,6 +13,7 @@ from redis_ckpt._flow import Flow
 from redis_ckpt._keys import thread_keys
 from redis_ckpt._ops import Store
 from redis_ckpt._ops.ages import Ages
+from redis_ckpt._ops.damage import of_thread
 from redis_ckpt._ops.planning import Removed, carry_out, read_thread, remove_all_but
 from redis_ckpt._ops.remove import thread_texts
 from redis_ckpt._ops.threads import Walk
@@ -125,7 +126,7 @@ class Sweep:
         if thread_id is None:
             return None
         try:
-            yield from self._sweep(thread_id)
+            yield from of_thread(thread_id, self._sweep(thread_id))
         except CheckpointerError as error:
             self._failures[thread_id] = error
         return (self.report(),)

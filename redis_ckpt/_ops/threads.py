@@ -125,7 +125,7 @@ def deadline_of(ms_to_live: int) -> datetime | None:
 
 def own_idle(idle: bytes) -> timedelta | None:
     """A thread's own idle time, from what is stored of it."""
-    return timedelta(milliseconds=int(idle)) if idle and not is_pinned(idle) else None
+    return timedelta(milliseconds=int(idle)) if idle.isdigit() and not is_pinned(idle) else None
 
 
 def is_pinned(idle: bytes) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from langgraph.checkpoint.base import CheckpointTuple
 
-from redis_ckpt import RedisSaver
-from tests.campaigns.graph import fault
+from redis_ckpt import AsyncRedisSaver, RedisSaver
+from tests.campaigns.graph import fault, turns
 from tests.campaigns.journal import Acknowledged, Place
 from tests.integration.long_runs import PATIENT
 from tests.savers import Facade, LoopThread, cfg
@@ -23,17 +23,19 @@ class Checker:
     def __init__(self, url: str, journal: Path) -> None:
         self.url = url
         self.acknowledged = Acknowledged(journal)
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter(lost=0, torn=0)
         self.faults: list[str] = []
+        self.turns: dict[str, int] = {}
+        """How many turns of each thread were over when it was last read."""
         self._done: dict[str, int] = {}
 
     def check_all(self, colour: str = "sync") -> None:
         """Every thread that has changed since the last time."""
         told = self.acknowledged.read()
         ahead = {t: (set(told.checkpoints[t]), set(told.writes[t])) for t in (*told.checkpoints, *told.writes)}
-        changed = {t: both for t, both in ahead.items() if self._done.get(t) != sum(map(len, both))}
+        changed = {t: both for t, both in ahead.items() if self._done.get(t) != len(both[0]) + len(both[1])}
         loop = LoopThread()
-        saver = Facade(self._saver(colour), loop)
+        saver = Facade((AsyncRedisSaver if colour == "async" else RedisSaver)(self.url, retry=PATIENT), loop)
         try:
             for thread_id, (checkpoints, writes) in changed.items():
                 self.check(saver, thread_id, checkpoints, writes)
@@ -48,10 +50,8 @@ class Checker:
         self.check_all(colour)
         self.faults += self.acknowledged.faults
 
-    def check(
-        self, saver: Facade, thread_id: str, checkpoints: set[Place], writes: set[tuple[Place, str]]
-    ) -> CheckpointTuple | None:
-        """One thread; answers its newest checkpoint."""
+    def check(self, saver: Facade, thread_id: str, checkpoints: set[Place], writes: set[tuple[Place, str]]) -> None:
+        """One thread."""
         found = saver.list({"configurable": {"thread_id": thread_id}})
         there = {self._place(each): each for each in found}
         self._lost("checkpoint", thread_id, checkpoints - there.keys())
@@ -63,16 +63,10 @@ class Checker:
                 self._wrong(f"{place(each)}: {wrong}")
         self.counts["checkpoints read"] += len(found)
         newest = saver.get_tuple(cfg(thread_id))
+        self.turns[thread_id] = turns(newest)
         last = max((checkpoint_id for ns, checkpoint_id in checkpoints if not ns), default="")
         if last and (newest is None or newest.checkpoint["id"] < last):
             self._lost("newest checkpoint", thread_id, {("", last)})
-        return newest
-
-    def _saver(self, colour: str) -> RedisSaver:
-        from redis_ckpt import AsyncRedisSaver
-
-        kind = AsyncRedisSaver if colour == "async" else RedisSaver
-        return kind(self.url, retry=PATIENT)  # type: ignore[return-value]
 
     def _place(self, found: CheckpointTuple) -> Place:
         at = found.config["configurable"]

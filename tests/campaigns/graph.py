@@ -1,4 +1,4 @@
-"""The graph of the campaigns: its checkpoints can be judged by themselves, for a thread's content follows from its name.
+"""The graph of the campaigns: its checkpoints can be judged by themselves, as a thread's content follows from its id.
 
 A turn has three rounds; in each there are three tasks side by side, a subgraph that is called anew, and a message:
 
@@ -146,7 +146,8 @@ def _calling(called: App) -> RunnableLambda[Any, Any]:
 
 
 def _is_over(values: Any) -> bool:
-    return bool(values["round"] == values["turn"] * ROUNDS)
+    messages: list[AnyMessage] = values.get("messages", [])
+    return len(messages) == int(values["turn"]) * ROUNDS
 
 
 def next_input(found: CheckpointTuple | None) -> Any:
@@ -161,7 +162,7 @@ def next_input(found: CheckpointTuple | None) -> Any:
 
 def turns(found: CheckpointTuple | None) -> int:
     """How many turns are over."""
-    return 0 if found is None else int(found.checkpoint["channel_values"].get("round", 0)) // ROUNDS
+    return 0 if found is None else len(found.checkpoint["channel_values"].get("messages", ())) // ROUNDS
 
 
 def fault(found: CheckpointTuple) -> str | None:

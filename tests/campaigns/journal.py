@@ -1,6 +1,6 @@
 """What was acknowledged: savers that write a line after each call that returned, and who reads those lines.
 
-A line is on disk before the graph goes on, so it outlives a worker that is killed right after it. A call that raised,
+A worker's line is on disk before its graph goes on, so it outlives a kill right after it. A call that raised,
 or that was cut short by a kill, leaves no line: it may have been done or not.
 """
 
@@ -27,15 +27,23 @@ def _nothing() -> None:
 
 
 class Journal:
-    """A file that grows by whole lines, whoever writes to it; `on_line` is called after each."""
+    """A file that grows by whole lines, whoever writes to it.
 
-    def __init__(self, path: Path, on_line: Callable[[], object] = _nothing) -> None:
+    Args:
+        path: The file.
+        on_line: Is called after each line.
+        is_synced: Whether each line is on disk before the graph goes on.
+    """
+
+    def __init__(self, path: Path, on_line: Callable[[], object] = _nothing, *, is_synced: bool = True) -> None:
+        self._is_synced = is_synced
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._on_line = on_line
 
     def note(self, *line: str) -> None:
         os.write(self._file, (json.dumps(line) + "\n").encode())
-        os.fsync(self._file)
+        if self._is_synced:
+            os.fsync(self._file)
         self._on_line()
 
     def started(self, thread_id: str, task_id: str) -> None:

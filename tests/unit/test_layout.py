@@ -22,6 +22,7 @@ LAYERS = [
     {"policies"},
     {"_ops"},
     {"_upkeep"},
+    {"_whole_threads"},
     {"_base"},
     {"saver", "aio"},
     {"__init__"},

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redis_ckpt._flow import MOST_REPAIRS, Call, Flow, Plain, Primed, Trip, arun, run
+from redis_ckpt._flow import MOST_REPAIRS, Call, Flow, Plain, Primed, Trip, Wait, arun, guarded, run
 from redis_ckpt._ops.history import delta_channel_history
 from redis_ckpt.errors import StorageVersionError
 
@@ -185,3 +185,33 @@ def test_a_walk_refuses_a_record_of_a_newer_format() -> None:
     flow = delta_channel_history(store, config, ["x"])  # type: ignore[arg-type]
     with pytest.raises(StorageVersionError, match=r"'9'.*'1'"):
         run(Primed(flow), Scripted([[b"9..."]]))
+
+
+def test_a_wait_behind_a_forgotten_script_is_repeated_once_and_not_taken_for_a_call() -> None:
+    """A cluster's client may answer both with the same error."""
+    lost, wait = NoScriptError("No matching script"), Wait(("WAIT", b"1", b"100"))
+    call = Call("put", "sha", "text", (b"k",), ())
+
+    def flow() -> Flow[list[Any]]:
+        return (yield [call, wait])
+
+    running = guarded(flow())
+    assert next(running) == [call, wait]
+    assert running.send([lost, lost]) == [Plain(("SCRIPT LOAD", "text")), call, wait]
+    with pytest.raises(StopIteration) as ended:
+        running.send(["sha", 1, 1])
+    assert ended.value.value == [1, 1]
+
+
+def test_an_error_of_a_wait_is_its_answer() -> None:
+    wait, error = Wait(("WAIT", b"1", b"100")), Exception("no")
+    call = Call("put", "sha", "text", (b"k",), ())
+
+    def flow() -> Flow[list[Any]]:
+        return (yield [call, wait])
+
+    running = guarded(flow())
+    next(running)
+    with pytest.raises(StopIteration) as ended:
+        running.send([1, error])
+    assert ended.value.value == [1, error]

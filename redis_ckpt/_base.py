@@ -32,7 +32,7 @@ from redis_ckpt._flow import Flow, Plain
 from redis_ckpt._guards import Guards
 from redis_ckpt._keys import check_prefix
 from redis_ckpt._known import CACHE_BYTES, Cache, checked_bytes
-from redis_ckpt._ops import Store, history, listing, read, write
+from redis_ckpt._ops import Store, history, listing, previous, read, write
 from redis_ckpt._ops.damage import told
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.retain import Retention, put_and_retain
@@ -61,6 +61,7 @@ class RedisSaverBase(WholeThreads, BaseCheckpointSaver[Any]):
         retry: Retry | None = None,
         ack: Ack | None = None,
         on_conflict: str = "ignore",
+        on_damage: str = "raise",
         max_value_bytes: int | None = None,
         cache_bytes: int = CACHE_BYTES,
         pipelining: Pipelining | None = None,
@@ -72,7 +73,7 @@ class RedisSaverBase(WholeThreads, BaseCheckpointSaver[Any]):
         self._expiry = Expiry.of(ttl, refresh_on_read)
         most = count_of(keep_last, "keep_last")
         self._retention = None if most is None else Retention(most)
-        self._guards = Guards.of(ack, on_conflict, max_value_bytes)
+        self._guards = Guards.of(ack, on_conflict, max_value_bytes, on_damage)
         self._runs = write.RecentRuns()
         self._handed_out: Recent[Target, bool] = Recent()
         for_copies = checked_bytes(cache_bytes) // 4
@@ -123,6 +124,10 @@ class RedisSaverBase(WholeThreads, BaseCheckpointSaver[Any]):
         flow = write.put_writes(self._store, config, writes, task_id, task_path)
         return told(target_of(config), flow, reads=False)
 
+    def _get_tuple_flow(self, config: RunnableConfig) -> Flow[CheckpointTuple | None]:
+        get_tuple = previous.get_tuple_or_previous if self._guards.skips_damage else read.get_tuple
+        return get_tuple(self._store, config)
+
     def _list_pages(
         self,
         config: RunnableConfig | None,
@@ -149,7 +154,8 @@ class RedisSaverBase(WholeThreads, BaseCheckpointSaver[Any]):
             the order `(task_path, task_id, idx)`.
 
         Raises:
-            DamagedCheckpointError: Values, writes or the record are gone from the server.
+            DamagedCheckpointError: Values, writes or the record are gone from the server, or cannot be read. With
+                `on_damage="previous"` only if no older checkpoint of the namespace is whole, or an id was given.
             StorageVersionError: The record is of a newer format.
             ValueError: The config names no thread.
 
@@ -157,11 +163,11 @@ class RedisSaverBase(WholeThreads, BaseCheckpointSaver[Any]):
         this process last read or wrote are not sent again.
         Source: `BaseCheckpointSaver.get_tuple`.
         """
-        return self._run(read.get_tuple(self._store, config))
+        return self._run(self._get_tuple_flow(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read one checkpoint: see `get_tuple`."""
-        return await self._arun(read.get_tuple(self._store, config))
+        return await self._arun(self._get_tuple_flow(config))
 
     def list(
         self,

@@ -1,4 +1,4 @@
-"""What a saver was asked to refuse or to wait for when it writes: conflicts, large values, too few acknowledgements."""
+"""What a saver was asked to refuse, to wait for or to pass over: conflicts, large values, acknowledgements, damage."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from redis_ckpt.errors import ValueTooLargeError
 
 SERVER_BULK_BYTES = 512 * 2**20  # what a server takes in one piece unless it is told otherwise: proto-max-bulk-len
 ON_CONFLICT = ("ignore", "raise")
+ON_DAMAGE = ("raise", "previous")
 BIG_BYTES = 2**20  # a checkpoint that brings more is spoken of in the log
 
 CHECKED_SOURCES = frozenset({"input", "loop"})  # not "update" and "fork", by which LangGraph forks on purpose
@@ -27,15 +28,16 @@ logger = logging.getLogger("redis_ckpt")
 
 
 class Guards(NamedTuple):
-    """What the writes of a saver look out for."""
+    """What a saver looks out for."""
 
     ack: Ack | None
     refuses_conflicts: bool
     most_value_bytes: int
-    spoken_of: Recent[str, bool]  # threads with big checkpoints
+    spoken_of: Recent[str, bool]  # what the log has said already
+    skips_damage: bool = False
 
     @classmethod
-    def of(cls, ack: Any, on_conflict: Any, max_value_bytes: Any) -> Guards:
+    def of(cls, ack: Any, on_conflict: Any, max_value_bytes: Any, on_damage: Any = "raise") -> Guards:
         """From the arguments of a saver, checked.
 
         Raises:
@@ -46,12 +48,14 @@ class Guards(NamedTuple):
             raise TypeError(f"ack must be an Ack(...), not {ack!r}")
         if on_conflict not in ON_CONFLICT:
             raise ValueError(f"on_conflict must be one of {', '.join(map(repr, ON_CONFLICT))}, not {on_conflict!r}")
+        if on_damage not in ON_DAMAGE:
+            raise ValueError(f"on_damage must be one of {', '.join(map(repr, ON_DAMAGE))}, not {on_damage!r}")
         most = SERVER_BULK_BYTES if max_value_bytes is None else max_value_bytes
         if isinstance(most, bool) or not isinstance(most, int):
             raise TypeError(f"max_value_bytes must be a number of bytes, or None, not {most!r}")
         if most < 1:
             raise ValueError(f"max_value_bytes must be 1 or more, not {most!r}")
-        return cls(ack, on_conflict == "raise", most, Recent())
+        return cls(ack, on_conflict == "raise", most, Recent(), on_damage == "previous")
 
     @property
     def waits(self) -> list[Wait]:

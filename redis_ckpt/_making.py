@@ -117,6 +117,8 @@ def make_client(address: Address, options: dict[str, Any], is_async: bool) -> An
     own: dict[str, Any] = {"max_connections": UNLIMITED}  # callers bound themselves, and wait where a pool would fail
     if not has_own_policy(options):
         own["retry"] = _retry_class(is_async)(NoBackoff(), CLUSTER_TRIES if address.kind == "cluster" else 0)
+    if address.is_tls and not is_async:
+        own["redis_connect_func"] = _read_once if address.kind == "cluster" else _begin_and_read_once
     options = own | options
     if address.kind == "cluster":
         return _cluster(address, options, is_async)
@@ -126,6 +128,21 @@ def make_client(address: Address, options: dict[str, Any], is_async: bool) -> An
         # A pool that waits instead costs 15 us a call more (November 2026, redis-py 8.1).
         return redis.asyncio.Redis.from_pool(redis.asyncio.ConnectionPool.from_url(address.url, **options))
     return redis.Redis.from_url(address.url, **options)
+
+
+def _read_once(connection: Any) -> None:
+    """Ask a new connection of TLS something.
+
+    A server sends tickets behind the handshake, which are taken off the socket by the next read. redis-py 8 looks at
+    the socket before its first command, takes them for a reply that nobody has read, and gives the connection up.
+    """
+    connection.send_command("PING", check_health=False)
+    connection.read_response()
+
+
+def _begin_and_read_once(connection: Any) -> None:
+    connection.on_connect()  # which a function of its own replaces
+    _read_once(connection)
 
 
 def _retry_class(is_async: bool) -> Any:
@@ -145,9 +162,11 @@ def _by_sentinel(address: Address, options: dict[str, Any], is_async: bool) -> A
     said = {k: v for k, v in said.items() if k not in ("host", "port", "connection_class")}
     tls = {"ssl": True} if address.is_tls else {}
     options = options | said | tls
-    of_sentinels = options.pop("sentinel_kwargs", None)
-    if of_sentinels is None:
-        shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
-        of_sentinels = shared | _quiet() | {"retry": _retry_class(is_async)(NoBackoff(), 0)}
+    of_sentinels = options.pop("sentinel_kwargs", None) or {}
+    shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
+    quiet = _quiet() | ({} if has_own_policy(of_sentinels) else {"retry": _retry_class(is_async)(NoBackoff(), 0)})
+    if address.is_tls and not is_async:
+        quiet["redis_connect_func"] = _begin_and_read_once
+    of_sentinels = shared | quiet | dict(of_sentinels)  # credentials alone must not put TLS off
     kind: Any = redis.asyncio.sentinel.Sentinel if is_async else redis.sentinel.Sentinel
     return kind(list(address.hosts), sentinel_kwargs=of_sentinels).master_for(address.service, **options)

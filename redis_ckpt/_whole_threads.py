@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from redis_ckpt._config import Target
+from redis_ckpt._flow import Flow
 from redis_ckpt._ops import copying, remove
+from redis_ckpt._ops.damage import told
 from redis_ckpt._upkeep import Upkeep
 
 
@@ -21,11 +24,15 @@ class WholeThreads(Upkeep):
         two lie on different nodes, the client moves them in chunks, and the copy shows when it is whole.
         Source: `BaseCheckpointSaver.copy_thread`.
         """
-        self._run(copying.copy_thread(self._store, source_thread_id, target_thread_id))
+        self._run(self._copy_flow(source_thread_id, target_thread_id))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread: see `copy_thread`."""
-        await self._arun(copying.copy_thread(self._store, source_thread_id, target_thread_id))
+        await self._arun(self._copy_flow(source_thread_id, target_thread_id))
+
+    def _copy_flow(self, source_thread_id: str, target_thread_id: str) -> Flow[None]:
+        flow = copying.copy_thread(self._store, source_thread_id, target_thread_id)
+        return told(Target(source_thread_id, "", ""), flow, reads=False)
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread: no key of it is left.

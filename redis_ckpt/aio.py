@@ -53,6 +53,9 @@ class AsyncRedisSaver(RedisSaverBase):
         on_conflict: `"raise"`: a checkpoint of a run (source `input` or `loop`) whose parent is not the newest of its
             namespace any more is refused with ConflictError. Corrections (`update_state`) and runs that begin at an
             older checkpoint on purpose stay what they are. `"ignore"`: it forks the thread, as with other savers.
+        on_damage: `"previous"`: where the latest checkpoint is damaged, `get_tuple` answers the newest of its namespace
+            that is whole, and `list` passes over those that are not; the log says which. A run that goes on from there
+            has its checkpoints behind the damaged ones, which stay. `"raise"`: DamagedCheckpointError.
         max_value_bytes: Values that are larger, as serialised, are refused with ValueTooLargeError; by default those
             larger than servers take, 512 MiB. Checkpoints that bring more than 1 MiB are logged once for each thread.
         cache_bytes: How much of what was last read and written is kept in memory, so that only what is new of a value

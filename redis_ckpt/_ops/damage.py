@@ -12,7 +12,11 @@ from redis_ckpt.errors import CheckpointerError, DamagedCheckpointError
 T = TypeVar("T")
 
 WRONG_TYPE = "a key of the thread is of another type"
-IN_A_SCRIPT = ("WRONGTYPE", "attempt to ")  # what servers answer where a script met something else than is stored
+IN_A_SCRIPT = (
+    "WRONGTYPE",
+    "attempt to ",
+    "rguments must be strings or integers",
+)  # what servers answer where a script met something else than is stored
 
 
 def unreadable(target: Target, what: str, error: Exception, channels: Sequence[str] = ()) -> CheckpointerError:

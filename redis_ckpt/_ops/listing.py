@@ -23,8 +23,10 @@ from redis_ckpt._keys import US, listing_ranges, split_checkpoint_field, thread_
 from redis_ckpt._ops import Store
 from redis_ckpt._ops.blobs import Blobs
 from redis_ckpt._ops.damage import of_thread, unreadable
+from redis_ckpt._ops.previous import skip
 from redis_ckpt._ops.read import Read, Stored, blobs_of, fetch, finished, read_record, sends_of_parents
 from redis_ckpt._ops.threads import thread_ids
+from redis_ckpt.errors import DamagedCheckpointError
 from redis_ckpt.serde import new_copies
 
 PAGE = 16  # whole checkpoints a page
@@ -139,7 +141,25 @@ def _parse(thread_id: str, reply: list[Any]) -> list[Stored]:
 def _finish_all(store: Store, reads: list[Read], sends: list[list[Any] | None]) -> Iterator[CheckpointTuple]:
     copies = new_copies(inf)  # for as long as the page is read: its versions of a chat repeat their messages
     for read, each in zip(reads, sends, strict=True):
-        yield finished(store, read, each, blobs_of(read), copies)
+        try:
+            found = finished(store, read, each, blobs_of(read), copies)
+        except DamagedCheckpointError as error:
+            if not store.guards.skips_damage:
+                raise
+            skip(store, error)
+        else:
+            yield found
+
+
+def _readable(store: Store, thread_id: str, stored: Stored) -> Read | None:
+    """The record read; None if it is damaged and passed over."""
+    try:
+        return read_record(store.serde, thread_id, stored)
+    except DamagedCheckpointError as error:
+        if not store.guards.skips_damage:
+            raise
+        skip(store, error)
+        return None
 
 
 class _Whole:
@@ -157,11 +177,15 @@ class _Whole:
             return None
         replies = yield [self._lane.call(self._store.prefix, size, bare=False)]
         page = self._lane.take(replies[0], size)
+        reads = [r for s in page if (r := _readable(self._store, self._lane.thread_id, s)) is not None]
+        sends = yield from sends_of_parents(self._store, reads)
+        found: Iterable[CheckpointTuple] = _finish_all(self._store, reads, sends)
+        if self._store.guards.skips_damage:
+            found = list(found)
+            page = page[: len(found)]  # those that were passed over do not count
         if self._left is not None:
             self._left -= len(page)
-        reads = [read_record(self._store.serde, self._lane.thread_id, stored) for stored in page]
-        sends = yield from sends_of_parents(self._store, reads)
-        return _finish_all(self._store, reads, sends)
+        return found
 
 
 class _Matches:
@@ -193,15 +217,18 @@ class _Matches:
                 read
                 for match, stored in zip(matches, whole, strict=True)
                 if stored is not None
-                and self._is_match(
-                    (read := read_record(self._store.serde, match.target.thread_id, stored)).record.metadata
-                )
+                and (read := _readable(self._store, match.target.thread_id, stored)) is not None
+                and self._is_match(read.record.metadata)
             ]
+            sends = yield from sends_of_parents(self._store, reads)
+            found: Iterable[CheckpointTuple] = _finish_all(self._store, reads, sends)
+            if self._store.guards.skips_damage:
+                found = list(found)
+                reads = reads[: len(found)]
             if self._left is not None:
                 self._left -= len(reads)
             if reads:
-                sends = yield from sends_of_parents(self._store, reads)
-                return _finish_all(self._store, reads, sends)
+                return found
         return None
 
     def _next_matches(self) -> Flow[list[Read]]:
@@ -211,8 +238,8 @@ class _Matches:
         while len(matches) < most and self._lanes:
             lane = self._lanes[0]
             stored = lane.ahead.pop()
-            read = read_record(self._store.serde, lane.thread_id, stored)
-            if self._is_match(read.record.metadata):
+            read = _readable(self._store, lane.thread_id, stored)
+            if read is not None and self._is_match(read.record.metadata):
                 matches.append(read)
             if not lane.ahead and not lane.ended:
                 yield from self._fill([lane])

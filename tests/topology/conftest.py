@@ -22,6 +22,20 @@ def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sentinel
     made.stop()
 
 
+@pytest.fixture(scope="session", params=REAL_KINDS)
+def services(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SentinelSetup]:
+    made = SentinelSetup(request.param, tmp_path_factory.mktemp("sentinel"))
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def calm_service(services: SentinelSetup) -> SentinelSetup:
+    """An empty service for tests that kill nobody: they share it."""
+    services.flush()
+    return services
+
+
 @pytest.fixture
 def make(colour: str, loop_thread: LoopThread) -> Iterator[Callable[..., Facade]]:
     """Savers of this colour; closed at the end."""

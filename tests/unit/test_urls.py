@@ -131,11 +131,14 @@ def test_a_sentinel_url_carries_its_options_to_the_right_side(saver_class: Any) 
         saver.close()
 
 
-def test_sentinels_have_credentials_of_their_own() -> None:
-    address = address_of("redis+sentinel://a:1/it")
-    client = make_client(address, options_for(address, {"sentinel_kwargs": {"password": "s"}}, 0), False)
+def test_sentinels_have_credentials_of_their_own_and_keep_the_rest() -> None:
+    address = address_of("rediss+sentinel://a:1/it")
+    args = {"sentinel_kwargs": {"password": "s"}, "ssl_ca_certs": os.devnull, "socket_timeout": 7}
+    client = make_client(address, options_for(address, args, 0), False)
     (sentinel,) = client.connection_pool.sentinel_manager.sentinels
-    assert sentinel.connection_pool.connection_kwargs["password"] == "s"
+    own = sentinel.connection_pool.connection_kwargs
+    assert (own["password"], own["socket_timeout"], own["ssl_ca_certs"]) == ("s", 7, os.devnull)
+    assert "SSL" in sentinel.connection_pool.connection_class.__name__
     client.close()
     sentinel.close()
 

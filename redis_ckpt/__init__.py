@@ -6,6 +6,7 @@ from redis_ckpt._expiry import TTL
 from redis_ckpt._ops.stats import Held, NamespaceStats, ThreadStats, TotalStats
 from redis_ckpt._ops.sweep import SweepReport
 from redis_ckpt._ops.threads import ThreadInfo
+from redis_ckpt._ops.verify import Problem, ThreadReport
 from redis_ckpt._retry import Retry
 from redis_ckpt.aio import AsyncRedisSaver
 from redis_ckpt.errors import (
@@ -37,11 +38,13 @@ __all__ = [
     "NotAcknowledgedError",
     "Pipelining",
     "PlaintextRecordError",
+    "Problem",
     "RedisSaver",
     "Retry",
     "StorageVersionError",
     "SweepReport",
     "ThreadInfo",
+    "ThreadReport",
     "ThreadStats",
     "TotalStats",
     "ValueTooLargeError",

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import pytest
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, RedisClusterException
 from typing_extensions import TypedDict
@@ -39,13 +38,13 @@ class Log(TypedDict):
 
 
 def approval() -> Builder:
-    """A graph with a subgraph that asks, and goes on with the answer."""
+    """A graph with a subgraph."""
     inner: Any = StateGraph(Log)
-    inner.add_node("ask", lambda state: {"log": [interrupt("may I?")]})
-    inner.add_edge(START, "ask")
+    inner.add_node("act", lambda state: {"log": ["acted"]})
+    inner.add_edge(START, "act")
     outer: Any = StateGraph(Log)
     outer.add_node("before", lambda state: {"log": ["before"]})
-    outer.add_node("inner", inner.compile(checkpointer=None))
+    outer.add_node("inner", inner.compile())
     outer.add_node("after", lambda state: {"log": ["after"]})
     for source, target in ((START, "before"), ("before", "inner"), ("inner", "after"), ("after", END)):
         outer.add_edge(source, target)
@@ -61,12 +60,12 @@ def allow(servers: Sequence[Server], prefix: str, *more: str) -> None:
 
 
 def use(saver: Facade) -> None:
-    """Runs with a question, a look back and a fork; then all that is done to whole threads."""
+    """Runs with an approval, a look back and a fork; then all that is done to whole threads."""
     play = Play(saver)
-    app = play.app(approval())
+    app = play.app(approval(), interrupt_before=["inner"])
     play.invoke(app, {"log": []}, thread())
     assert play.state(app, thread(), subgraphs=True).next == ("inner",)
-    play.invoke(app, Command(resume="yes"), thread())
+    play.invoke(app, None, thread())
     assert play.state(app, thread()).values["log"] == [
         "before",
         "before",

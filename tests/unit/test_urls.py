@@ -106,7 +106,8 @@ def test_a_given_client_does_not_time_out_before_an_acknowledgement() -> None:
             AsyncRedisSaver(redis_client=client, ack=Ack(timeout=2))
     for good in (redis.Redis(socket_timeout=3), redis.Redis(socket_timeout=None)):
         RedisSaver(redis_client=good, ack=Ack(timeout=2))
-    sentinel.close()
+    for each in sentinel.sentinels:
+        each.close()
 
 
 @BOTH

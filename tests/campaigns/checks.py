@@ -28,6 +28,7 @@ class Checker:
         self.turns: dict[str, int] = {}
         """How many turns of each thread were over when it was last read."""
         self._done: dict[str, int] = {}
+        self._verifies = False
 
     def check_all(self, colour: str = "sync") -> None:
         """Every thread that has changed since the last time."""
@@ -45,8 +46,9 @@ class Checker:
             loop.stop()
 
     def check_everything(self, colour: str = "sync") -> None:
-        """Every thread, at the end."""
+        """Every thread, at the end, each part of it."""
         self._done.clear()
+        self._verifies = True
         self.check_all(colour)
         self.faults += self.acknowledged.faults
 
@@ -62,6 +64,10 @@ class Checker:
                 self.counts["torn"] += 1
                 self._wrong(f"{place(each)}: {wrong}")
         self.counts["checkpoints read"] += len(found)
+        report = saver.call("verify", thread_id) if self._verifies else None
+        for problem in () if report is None else report.problems:
+            self.counts["torn"] += 1
+            self._wrong(f"thread {thread_id!r}: {problem}")
         newest = saver.get_tuple(cfg(thread_id))
         self.turns[thread_id] = turns(newest)
         last = max((checkpoint_id for ns, checkpoint_id in checkpoints if not ns), default="")

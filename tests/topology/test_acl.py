@@ -66,12 +66,8 @@ def use(saver: Facade) -> None:
     play.invoke(app, {"log": []}, thread())
     assert play.state(app, thread(), subgraphs=True).next == ("inner",)
     play.invoke(app, None, thread())
-    assert play.state(app, thread()).values["log"] == [
-        "before",
-        "before",
-        "yes",
-        "after",
-    ]  # a subgraph answers all it has
+    done = ["before", "before", "acted", "after"]  # a subgraph answers all that it has
+    assert play.state(app, thread()).values["log"] == done
     first = play.history(app, thread())[-1]
     fork = play.update(app, first.config, {"log": ["forked"]}, as_node="__start__")
     assert play.history(app, fork)
@@ -159,6 +155,7 @@ def test_acknowledgements_are_waited_for_by_wait(calm_service: SentinelSetup, ma
         with pytest.raises(NotAcknowledgedError, match="permission"):
             put(saver, 1, a=1)
         allow([calm_service.primary], "shop", "+wait")
+        saver.delete_thread("t")  # the write stands all the same
     use(saver)
 
 

@@ -169,4 +169,19 @@ def _by_sentinel(address: Address, options: dict[str, Any], is_async: bool) -> A
         quiet["redis_connect_func"] = _begin_and_read_once
     of_sentinels = shared | quiet | dict(of_sentinels)  # credentials alone must not put TLS off
     kind: Any = redis.asyncio.sentinel.Sentinel if is_async else redis.sentinel.Sentinel
-    return kind(list(address.hosts), sentinel_kwargs=of_sentinels).master_for(address.service, **options)
+    manager = kind(list(address.hosts), sentinel_kwargs=of_sentinels)
+    manager.sentinels = Sentinels(manager.sentinels)
+    return manager.master_for(address.service, **options)
+
+
+class Sentinels(list[Any]):
+    """The sentinels of a manager, the one that answered last in front.
+
+    redis-py brings it there by assigning to two places. Where several tasks or threads look for the primary at once
+    that loses a sentinel, and has another twice: in the end all may be the one that is down.
+    """
+
+    def __setitem__(self, at: Any, sentinel: Any) -> None:
+        if at == 0:
+            self.remove(sentinel)
+            self.insert(0, sentinel)

@@ -11,7 +11,7 @@ import redis.asyncio
 import redis.sentinel
 
 from redis_ckpt import Ack, AsyncRedisSaver, RedisSaver
-from redis_ckpt._making import make_client, options_for
+from redis_ckpt._making import Sentinels, make_client, options_for
 from redis_ckpt._urls import address_of
 
 BOTH = pytest.mark.parametrize("saver_class", [RedisSaver, AsyncRedisSaver])
@@ -142,6 +142,16 @@ def test_sentinels_have_credentials_of_their_own_and_keep_the_rest() -> None:
     assert "SSL" in sentinel.connection_pool.connection_class.__name__
     client.close()
     sentinel.close()
+
+
+def test_no_sentinel_is_lost_where_several_look_for_the_primary_at_once() -> None:
+    """redis-py swaps the one that answered with the first, by numbers that others may have changed meanwhile."""
+    sentinels = Sentinels(["a", "b", "c"])
+    for _ in range(2):
+        sentinels[0], sentinels[1] = "b", sentinels[0]
+    assert sentinels == ["b", "a", "c"]
+    sentinels[0], sentinels[2] = "c", sentinels[0]
+    assert sentinels == ["c", "b", "a"]
 
 
 @BOTH

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,6 +29,8 @@ def is_transient(error: object) -> bool:
         return False
     if "ClusterException" in type(error).__name__:  # no node could be asked, or something that does not pass
         return is_transient(error.__cause__)
+    if isinstance(error.__cause__ or error.__context__, ssl.SSLCertVerificationError):
+        return False
     names = {base.__name__ for base in type(error).__mro__}
     return not names.isdisjoint(TRANSIENT) and names.isdisjoint(LASTING)
 

@@ -1,4 +1,4 @@
-"""The README tells the truth: its code runs as it stands, and the tests that it names exist."""
+"""README and the pages beside it tell the truth: its code runs as it stands, and the tests that it names exist."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.+?)```", README, re.S)
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", README)))
+PAGES = "\n".join((ROOT / page).read_text("utf-8") for page in ("README.md", "SECURITY.md", "docs/reliability.md"))
+BLOCKS = re.findall(r"```python\n(.+?)```", PAGES, re.S)
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES)))
 
 
 @pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
@@ -31,7 +31,17 @@ def test_a_test_that_is_named_exists(path: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "lua/README.md", "docs/upkeep.md", "docs/performance.md"]
+    "page",
+    [
+        "README.md",
+        "SECURITY.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "lua/README.md",
+        "docs/upkeep.md",
+        "docs/performance.md",
+        "docs/reliability.md",
+    ],
 )
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import fakeredis
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from redis_ckpt import AsyncRedisSaver, RedisSaver
 from tests.audit import audit
+from tests.groups import GROUP_KINDS, SUITE, start_group
 from tests.proxy import Proxy
 from tests.savers import Facade, LoopThread
 from tests.savers import MakeSaver as MakeSaver
@@ -39,6 +40,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[:] = [i for i in items if not (i.path.name.startswith(graphs) and "async" in i.name)]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test runs on each kind of server, unless it chooses itself; the behaviour suite on groups of servers, too."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "server" in metafunc.fixturenames and not any("server" in _names(mark.args[0]) for mark in marks):
+        in_suite = metafunc.module.__name__.rpartition(".")[2] in SUITE
+        metafunc.parametrize("server", [*KINDS, *(GROUP_KINDS if in_suite else ())], indirect=True)
+
+
+def _names(argnames: str | Sequence[str]) -> list[str]:
+    return [name.strip() for name in argnames.split(",")] if isinstance(argnames, str) else list(argnames)
+
+
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Callable[[str], Server]]:
     """The server of a kind, started when it is first asked for; one set for each xdist worker."""
@@ -46,7 +59,7 @@ def servers() -> Iterator[Callable[[str], Server]]:
 
     def get(kind: str) -> Server:
         if kind not in started:
-            started[kind] = start(kind)
+            started[kind] = start_group(kind) if kind in GROUP_KINDS else start(kind)
         return started[kind]
 
     yield get
@@ -54,7 +67,7 @@ def servers() -> Iterator[Callable[[str], Server]]:
         server.stop()
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def server(request: pytest.FixtureRequest, servers: Callable[[str], Server]) -> Iterator[Server]:
     """An empty server of each kind in turn."""
     found = servers(request.param)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
+import os
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import CancelledError as FutureCancelledError
@@ -22,6 +25,7 @@ from redis_ckpt._process import at_fork
 from redis_ckpt._retry import is_transient
 from redis_ckpt._source import UNLIMITED, Source, clearer, is_async
 
+END_SECONDS = 1.0  # how long a process that ends waits for its connections to be closed
 LOOP_ENDED = (
     "the event loop on which this blocking call ran has ended: it may or may not have been done. A saver that is made "
     "from a URL has a loop of its own for blocking calls"
@@ -213,15 +217,28 @@ def _is_copyable(client: Any) -> bool:
 
 
 class Portal:
-    """An event loop in a thread of its own: for blocking calls of an asyncio saver when no loop runs."""
+    """An event loop in a thread of its own: for blocking calls of an asyncio saver when no loop runs.
+
+    A process that ends without closing it has its connections closed all the same.
+    """
 
     def __init__(self) -> None:
+        self._process_id = os.getpid()
+        atexit.register(self._end)
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="redis-ckpt-loop", daemon=True)
         self._thread.start()
 
+    def _end(self) -> None:
+        """Close what was opened on the loop, then the loop; a forked child has neither."""
+        if os.getpid() == self._process_id and self._thread.is_alive():
+            with contextlib.suppress(Exception):
+                asyncio.run_coroutine_threadsafe(self.loop.shutdown_asyncgens(), self.loop).result(END_SECONDS)
+            self.close()
+
     def close(self) -> None:
         """Stop the loop and its thread."""
+        atexit.unregister(self._end)
         self.loop.call_soon_threadsafe(self.loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()

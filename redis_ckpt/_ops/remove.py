@@ -58,11 +58,15 @@ def delete_for_runs(store: Store, run_ids: Sequence[str]) -> Flow[None]:
     runs = [str(run_id) for run_id in run_ids if run_id]
     if not runs:
         return
-    noted = yield [Plain(("SMEMBERS", run_key(store.prefix, run_id))) for run_id in runs]
     threads: Iterable[str]
-    if all(noted):
-        threads = sorted({unquote(thread) for each in noted for thread in each})
-    else:  # a key that has expired, or runs of another saver
+    try:
+        noted = yield [Plain(("SMEMBERS", run_key(store.prefix, run_id))) for run_id in runs]
+        threads = sorted({unquote(thread) for each in noted for thread in each}) if all(noted) else ()
+    except Exception as error:
+        if not (isinstance(error, UnicodeError) or str(error).startswith("WRONGTYPE")):
+            raise
+        threads = ()  # somebody has changed a key: what it should say can be found out
+    if not threads:  # a key that has expired, or runs of another saver
         threads = yield from thread_ids(store.prefix)
     gone = {quote(run_id) for run_id in runs}
     for thread_id in threads:

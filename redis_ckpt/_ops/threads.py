@@ -7,9 +7,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 from redis_ckpt import _scripts
-from redis_ckpt._flow import Flow, Scan
+from redis_ckpt._config import Target
+from redis_ckpt._flow import Call, Flow, Scan
 from redis_ckpt._keys import US, orders_pattern, thread_keys, thread_of_key, threads_pattern, unquote
 from redis_ckpt._ops.ages import made_at
+from redis_ckpt._ops.damage import of_thread, unreadable
 
 SCAN_COUNT = 500
 NAMESPACES_PAGE = 200
@@ -86,13 +88,28 @@ class Threads:
         page = yield from self._walk.next_ids()
         if page is None or not page:
             return None if page is None else ()
-        replies = yield [_scripts.thread_info(thread_keys(self._prefix, t), b"", NAMESPACES_PAGE) for t in page]
+        calls = {t: _scripts.thread_info(thread_keys(self._prefix, t), b"", NAMESPACES_PAGE) for t in page}
+        try:
+            replies = yield [*calls.values()]
+        except Exception:  # one is damaged: which?
+            replies = []
+            for thread_id, call in calls.items():
+                replies += yield from of_thread(thread_id, _asked(call))
         infos = []
         for thread_id, reply in zip(page, replies, strict=True):
-            if reply[0] > 0:  # not deleted meanwhile
-                namespaces = yield from self._all_namespaces(thread_id, reply[5:])
-                infos.append(_info(thread_id, reply, namespaces))
+            info = yield from of_thread(thread_id, self._info(thread_id, reply))
+            if info is not None:
+                infos.append(info)
         return infos
+
+    def _info(self, thread_id: str, reply: list[Any]) -> Flow[ThreadInfo | None]:
+        if reply[0] <= 0:  # deleted meanwhile
+            return None
+        namespaces = yield from self._all_namespaces(thread_id, reply[5:])
+        try:
+            return _info(thread_id, reply, namespaces)
+        except Exception as error:
+            raise unreadable(Target(thread_id, "", ""), "its order", error) from error
 
     def _all_namespaces(self, thread_id: str, found: list[bytes]) -> Flow[list[bytes]]:
         page = found
@@ -101,6 +118,10 @@ class Threads:
             page = replies[0][5:]
             found = found + page
         return found
+
+
+def _asked(call: Call) -> Flow[list[Any]]:
+    return (yield [call])
 
 
 def _info(thread_id: str, reply: list[Any], namespaces: list[bytes]) -> ThreadInfo:

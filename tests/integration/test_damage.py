@@ -230,3 +230,35 @@ def test_a_graph_goes_on_from_the_previous_one(make_saver: MakeSaver, raw: redis
 def test_a_word_that_is_none_is_refused(word: Any) -> None:
     with pytest.raises(ValueError, match="on_damage must be one of 'raise', 'previous'"):
         RedisSaver("redis://nowhere", on_damage=word)
+
+
+@pytest.mark.unaudited("damaged on purpose")
+def test_a_thread_that_cannot_be_listed_is_named(saver: Facade, raw: redis.Redis) -> None:
+    put(saver, 1, t="whole", a=1)
+    for damage in ({"checkpoints": "of another type"}, {"order": b"\x1f\x80a"}):
+        seed(saver)
+        for part, value in damage.items():
+            key = getattr(KEYS, part)
+            raw.delete(key)
+            if part == "order":
+                members: dict[Any, float] = {value: 0}
+                raw.zadd(key, members)
+            else:
+                raw.set(key, value)
+        with pytest.raises(DamagedCheckpointError, match="thread 't'"):
+            saver.threads()
+        raw.delete(*KEYS)
+    assert [info.thread_id for info in saver.threads()] == ["whole"]
+
+
+@pytest.mark.unaudited("damaged on purpose")
+@pytest.mark.parametrize("rubbish", ["of another type", {b"\xff\xfe"}])
+def test_a_run_whose_threads_are_not_noted_any_more_is_removed_all_the_same(
+    saver: Facade, raw: redis.Redis, rubbish: Any
+) -> None:
+    put(saver, 1, a=1, meta={"run_id": "r"})
+    put(saver, 2, parent=1, a=2, meta={"run_id": "other"})
+    raw.delete("ckpt:run:{r}")
+    raw.set("ckpt:run:{r}", rubbish) if isinstance(rubbish, str) else raw.sadd("ckpt:run:{r}", *rubbish)
+    saver.delete_for_runs(["r"])
+    assert ids(saver.list(cfg())) == [IDS[2]]

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar, overload
 from redis_ckpt._expiry import TTL
 from redis_ckpt._flow import Flow
 from redis_ckpt._ops import Store, life, stats, verify
-from redis_ckpt._ops.damage import of_thread
+from redis_ckpt._ops.damage import of_thread, told
 from redis_ckpt._ops.listing import Pages
 from redis_ckpt._ops.stats import ThreadStats, TotalStats
 from redis_ckpt._ops.sweep import Limits, Sweep, SweepReport
@@ -42,11 +42,11 @@ class Upkeep(ABC):
         """Run a flow to its end, on the running loop."""
 
     def _walk(self, pages: Pages[T]) -> Iterator[T]:
-        while (page := self._run(pages.next_page())) is not None:
+        while (page := self._run(told(None, pages.next_page()))) is not None:
             yield from page
 
     async def _awalk(self, pages: Pages[T]) -> AsyncIterator[T]:
-        while (page := await self._arun(pages.next_page())) is not None:
+        while (page := await self._arun(told(None, pages.next_page()))) is not None:
             for item in page:
                 yield item
 

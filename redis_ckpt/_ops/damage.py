@@ -19,11 +19,13 @@ IN_A_SCRIPT = (
 )  # what servers answer where a script met something else than is stored
 
 
-def unreadable(target: Target, what: str, error: Exception, channels: Sequence[str] = ()) -> CheckpointerError:
+def unreadable(target: Target | None, what: str, error: Exception, channels: Sequence[str] = ()) -> CheckpointerError:
     """What is raised for an error of decoding; an error of ours says enough as it is."""
     if isinstance(error, CheckpointerError):
         return error
     told = f"{what} cannot be read ({type(error).__name__}: {str(error)[:200]})"
+    if target is None:
+        return CheckpointerError(f"{told}: what stands between this process and the server, or the server, is broken")
     return DamagedCheckpointError(*target, told, channels, is_unreadable=True)
 
 
@@ -32,8 +34,8 @@ def of_thread(thread_id: str, flow: Flow[T]) -> Flow[T]:
     return told(Target(thread_id, "", ""), flow)
 
 
-def told(target: Target, flow: Flow[T], reads: bool = True) -> Flow[T]:
-    """The same flow; what it does not understand of the answers is raised as damage of this thread.
+def told(target: Target | None, flow: Flow[T], reads: bool = True) -> Flow[T]:
+    """The same flow; what it does not understand of the answers is raised as damage of this thread, if it is of one.
 
     What it says before it asks for anything is about the arguments of the caller, and passes. Without `reads` it
     may speak of these later, too: then only errors of scripts are damage.
@@ -52,7 +54,7 @@ def told(target: Target, flow: Flow[T], reads: bool = True) -> Flow[T]:
         return result
 
 
-def _sent(target: Target, flow: Flow[T], replies: list[Reply]) -> Trip:
+def _sent(target: Target | None, flow: Flow[T], replies: list[Reply]) -> Trip:
     try:
         return flow.send(replies)
     except (StopIteration, CheckpointerError):
@@ -61,8 +63,9 @@ def _sent(target: Target, flow: Flow[T], replies: list[Reply]) -> Trip:
         raise unreadable(target, "an answer", error) from error
 
 
-def _of_a_script(target: Target, error: Exception) -> Exception:
-    if type(error).__name__ != "ResponseError" or not any(mark in str(error) for mark in IN_A_SCRIPT):
+def _of_a_script(target: Target | None, error: Exception) -> Exception:
+    is_of_a_script = type(error).__name__ == "ResponseError" and any(mark in str(error) for mark in IN_A_SCRIPT)
+    if target is None or not is_of_a_script:
         return error
     damage = DamagedCheckpointError(*target, f"{WRONG_TYPE}, or holds something else ({str(error)[:200]})")
     damage.__cause__ = error

@@ -189,8 +189,8 @@ class Cache:
             self._entries.move_to_end((thread_id, ns))
             return dict(held)
 
-    def put(self, thread_id: str, ns: str, found: Mapping[str, Known]) -> None:
-        """Remember values; what was known of their channels before is forgotten."""
+    def put(self, thread_id: str, ns: str, found: Mapping[str, Known | None]) -> None:
+        """Remember values; what was known of their channels before is forgotten. None only forgets."""
         if not found:
             return
         with self._lock:
@@ -198,7 +198,9 @@ class Cache:
             self._entries.move_to_end((thread_id, ns))
             for channel, known in found.items():
                 self._forget(held, channel)
-                if _size(known) <= self._most:  # else it would drive out all others, and then itself
+                if (
+                    known is not None and _size(known) <= self._most
+                ):  # else it would drive out all others, and then itself
                     held[channel] = known
                     self.bytes += _size(known)
             if not held:

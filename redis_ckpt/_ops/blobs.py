@@ -21,12 +21,14 @@ class Draft:
 
     def __init__(self, cache: Cache, target: Target, values: Mapping[bytes, _codec.Value]) -> None:
         self._cache, self._target, self._values = cache, target, values
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, Known | None] = {}  # None: nothing any more
         self._before: Mapping[str, Known] | None = None
         self.records: dict[bytes, bytes] = {}
         for ref, value in values.items():
             if not _is_worth_knowing(value.version, value.data):
                 self.records[ref] = value.record
+                if self.knows(ref, value.channel):  # a version that comes again, with other bytes
+                    self._known[value.channel] = None
                 continue
             known = self._known_before(value.channel)
             made = known and delta_for(known, value.kind, value.data, value.version)

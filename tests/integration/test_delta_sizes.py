@@ -250,3 +250,11 @@ async def test_the_memory_of_a_worker_is_that_of_its_cache(server: Server, raw: 
     assert now <= CACHE_BYTES + WORKER_BYTES < THREADS * 5_000
     assert peak <= CACHE_BYTES + 2 * WORKER_BYTES
     raw.flushall()  # the audit need not look at them all
+
+
+def test_a_version_that_comes_again_with_a_small_value_is_not_read_as_the_former(saver: Facade) -> None:
+    """No saver gives a version twice, but a put of an id may be repeated with another value."""
+    versions = {"a": 2**29 + 1}
+    for value in (["x" * 1000], None, ["y" * 1000], 7):
+        put(saver, 1, a=value, vers=versions)
+        assert values(saver.get_tuple(cfg())) == {"a": value}

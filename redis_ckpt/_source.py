@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from redis.exceptions import AuthenticationError, RedisClusterException, ResponseError
+from redis.exceptions import AuthenticationError, OutOfMemoryError, RedisClusterException, ResponseError
 
 from redis_ckpt._retry import Retry
 
@@ -112,8 +112,11 @@ def is_cluster(client: Any) -> bool:
 def clearer(error: Exception) -> Exception:
     """The error reply, or one that says what it means.
 
-    A server that wants a password answers a long command from a stranger with a complaint about its length.
+    A server that wants a password answers a long command from a stranger with a complaint about its length. Redis 6.2
+    wraps it up that memory is full, where a script was to be the first to write.
     """
+    if "-OOM " in str(error):
+        return OutOfMemoryError(str(error))
     if "unauthenticated" in str(error):
         return AuthenticationError(
             "the server wants a password: redis://user:password@host, or connection_args={'password': ...}"

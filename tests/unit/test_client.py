@@ -22,6 +22,7 @@ from redis_ckpt import AsyncRedisSaver, ClosedError, RedisSaver, Retry
 from redis_ckpt._aclient import Portal, run_on
 from redis_ckpt._carriers import ClientCarrier, PoolCarrier
 from redis_ckpt._coalesce import Coalescer, Lanes, Pipelining
+from redis_ckpt._source import clearer
 from redis_ckpt.serde import FastSerializer
 
 NOWHERE = "redis://127.0.0.1:1"
@@ -319,3 +320,9 @@ def test_a_fork_may_use_the_saver_of_its_parent(tmp_path: Path) -> None:
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_full_memory_is_one_kind_of_error_on_every_server() -> None:
+    wrapped = redis.ResponseError("Error running script (call to f_1): @user_script:32: -OOM command not allowed")
+    assert type(clearer(wrapped)) is redis.exceptions.OutOfMemoryError
+    assert type(clearer(redis.ResponseError("ERR other"))) is redis.ResponseError
